@@ -168,8 +168,9 @@ def test_lines_held_by_two_files_count_once_but_twice_in_one_file_stay(
     assert kept == [(first, 1), (first, 2), (first, 2), (second, 3)]
 
 
-def test_what_spark_reads_counts_beside_copies_of_what_arrow_reads(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("copied", [False, True])
+def test_what_spark_reads_counts_beside_what_arrow_reads_and_copies_of_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied: bool
 ) -> None:
     """Arrow leaves a file to Spark of which a sum would be too large."""
 
@@ -182,23 +183,27 @@ def test_what_spark_reads_counts_beside_copies_of_what_arrow_reads(
         record("partition", at, to=to, old="x", topic="t", partition=0, leader=1)
         for at, to in ((1, ONLINE), (3, "OfflinePartition"))
     ]
+    of_1.append(record("failover", 2, to="ready", duration_us=9, node=1, controller_epoch=1))
     told = {"node": 2, "controller_epoch": 2}
     of_2 = [
+        record("failover", 4, to="loaded", duration_us=9, **told),
         record("failover", 5, to="ready", duration_us=9, **told),
         record("request", 6, to="CreateTopics", principal="User:a", **told),
         record("isr", 7, topic="u", partition=4, **told),
     ]
-    for name, lines in (("controller-1", of_1), ("copy-of-1", of_1), ("controller-2", of_2)):
+    copies = [("copy-of-1", of_1)] * copied
+    for name, lines in (("controller-1", of_1), *copies, ("controller-2", of_2)):
         (tmp_path / "logs" / name).mkdir(parents=True)
         (tmp_path / "logs" / name / "state-change.jsonl").write_text(
             "".join(text(row) + "\n" for row in lines)
         )
     read = read_input(spark, [tmp_path / "logs"], f"file:{tmp_path}/staging", lambda _: None)
-    assert (read.lines, read.copies) == (7, 2)
+    assert (read.lines, read.copies) == (7 + 3 * copied, 3 * copied)
     assert rows(read.singles.events, "principal") == [("User:a",)]
     assert rows(read.singles.moved, "topic") == [("t",), ("u",)]
     assert read.commits is not None
-    assert list(read.commits.ready) == [2]
+    begin_us = 1_768_384_800_000_000
+    assert read.commits.ready == {1: begin_us + 2_000_000, 2: begin_us + 5_000_000}
 
 
 def test_a_directory_named_twice_is_read_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from controller.cli.common.reassignment_files import PlanError, read_names, read
 from controller.client import admin
 from controller.core.model import Attribution, Freeze, Maintenance
 from controller.core.requests.operator import REASON_MAX
-from controller.runtime.kafka.cluster_check import Check, ClusterFacts, Finding, Level, Wanted
+from controller.runtime.kafka.cluster_check import BrokerFacts, Check, ClusterFacts, Finding, Level, Wanted
 from controller.runtime.observe.history_filter import Filter
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
@@ -178,14 +178,21 @@ async def test_a_request_names_a_silent_controller_and_goes_to_its_successor(
     frozen, successor = ClusterState(5, "c:1", 7), ClusterState(6, "c:2", 8)
     failover = Failover(monkeypatch, [frozen, frozen, frozen, successor], [0])
 
+    left: list[str] = []
+
     async def describe(endpoint: str, *_: Any) -> Any:
-        return await (asyncio.Event().wait() if endpoint == "c:1" else failover.describe())
+        try:
+            return await (asyncio.Event().wait() if endpoint == "c:1" else failover.describe())
+        except asyncio.CancelledError:
+            left.append(endpoint)
+            raise
 
     monkeypatch.setattr(admin, "describe_cluster", describe)
     monkeypatch.setattr(requests, "_SILENT_S", 0)
     assert await failover.request() == "answer"
     assert failover.asked == [("c:2", 5.0)]
     assert capsys.readouterr().err == "waiting for controller 5 at c:1\n"
+    assert left == ["c:1"], "it is asked no longer"
 
 
 async def test_who_does_not_take_a_connection_in_time_does_not_listen() -> None:
@@ -340,6 +347,9 @@ def test_cells() -> None:
     assert output._cell("a\x1b[31m").isprintable()
     assert output._tsv([[1, 2], [3]]) == "[[1,2],[3]]"
     assert output._tsv([1, 2]) == "1,2"
+    nothing = [None, False, 0, ""]
+    assert list(map(output._tsv, nothing)) == ["", "false", "0", ""]
+    assert list(map(output._cell, [*nothing, [], {}])) == ["-", "no", "0", "-", "-", "-"]
     whole = "x" * output.CELL_CHARS_MAX
     assert (output.cut(whole), output.cut(whole + "y")) == (whole, f"{whole}... (501 characters)")
 
@@ -364,6 +374,12 @@ def test_only_blockers_count_and_what_is_well_is_a_detail(
     rows = {line.rpartition("  ")[2]: line.split() for line in said.splitlines()}
     assert (rows["of broker 0"][2], rows["of all"][2]) == ("0", "-")
     assert "with these settings: 1 blockers." in said
+
+
+def test_whichever_broker_is_the_controller_is_shown_as_such() -> None:
+    brokers = [BrokerFacts(a_broker(b, b)) for b in (1, 2, 3)]
+    rows = check_cluster._brokers(ClusterFacts(brokers, controller_id=2))
+    assert [(row["broker"], row["controller"]) for row in rows] == [(1, False), (2, True), (3, False)]
 
 
 def test_numbers_that_are_keys_are_texts_in_each_style(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.acl_migration import Migrated
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
-from controller.workload import load
+from controller.workload import checker, load
 from proto.gen import inspection_pb2
 from proto.security.tokens import tokens_in
 
@@ -176,7 +176,7 @@ def test_completion_offers_verbs_that_begin_so(typed: str, offered: list[str]) -
 
 def test_brokers_are_addressed_by_number_and_by_our_listener() -> None:
     ours, other = Endpoint("GRPC", "PLAINTEXT", "g", 1), Endpoint("PLAINTEXT", "PLAINTEXT", "p", 2)
-    brokers = {2: Broker(2, 1, (other, ours)), 1: Broker(1, 1, (other,))}
+    brokers = {2: Broker(2, 1, (other, ours)), 1: Broker(1, 1, (other, Endpoint("X", "PLAINTEXT", "x", 3)))}
     assert broker_addresses(ClusterState(brokers=brokers)) == ["p:2", "g:1"]
 
 
@@ -409,3 +409,18 @@ def test_a_verdict_on_nothing_ends_with_one(tmp_path: Path) -> None:
         ["verdict", f"--history={tmp_path / 'history'}", "--topic=t", f"--data-dir=1={tmp_path}"],
     )
     assert (done.exit_code, done.output.startswith("NOTHING CHECKED")) == (1, True)
+
+
+def test_of_many_findings_the_first_are_shown_and_all_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    findings = [checker.Finding(next(iter(checker.Kind)), "t", 0, n, 1, n, f"finding {n}") for n in range(23)]
+    monkeypatch.setattr(checker, "check", lambda *_: checker.Verdict(findings, acknowledged=23))
+    (tmp_path / "history").touch()
+    done = CliRunner().invoke(
+        partition_controller,
+        ["verdict", f"--history={tmp_path / 'history'}", "--topic=t", f"--data-dir=1={tmp_path}"],
+    )
+    lines = done.output.splitlines()
+    assert (done.exit_code, lines[20]) == (1, "and 3 more")
+    assert [f"finding {n}" in lines[n] for n in range(20)] == [True] * 20

@@ -10,8 +10,9 @@ import click
 import pytest
 
 from broker_stub.client.consumer import ConsumedRecord, Consumer
-from broker_stub.client.errors import FatalError
-from controller.cli.pctl.records import Limits, _Member, _parse, _read
+from broker_stub.client.errors import FatalError, MemberError
+from controller.cli.common.standard_input import LINE_BYTES_MAX
+from controller.cli.pctl.records import Limits, _content, _Member, _parse, _read
 from proto.gen import common_pb2 as codes
 
 
@@ -84,6 +85,19 @@ async def test_reading_goes_on_with_the_first_record_that_was_not_shown(
     assert tuple(log.positions.values()) == positions
 
 
+async def test_what_is_committed_was_shown_before() -> None:
+    log, told = Log(), list[str]()
+
+    async def after() -> None:
+        told.append("committed")
+
+    def show(record: ConsumedRecord) -> None:
+        told.append(f"{record.partition}@{record.offset}")
+
+    await _read(asyncio.Event(), Limits(5, None), show, log, after=after)  # type: ignore[arg-type]
+    assert told == ["0@0", "1@0", "0@1", "1@1", "0@2", "committed"]
+
+
 async def test_reading_ends_with_the_end_of_the_log() -> None:
     assert await read(Log(), Limits(None, None), ends={("t", 0): 2, ("t", 1): 1}) == ["0@0", "1@0", "0@1"]
 
@@ -126,6 +140,31 @@ async def test_positions_are_committed_once_they_have_changed() -> None:
     log.seek(("t", 1), 3)
     await member.commit()
     assert committed == [{("t", 0): 5, ("t", 1): 0}, {("t", 1): 3}]
+
+
+async def test_a_commit_that_is_refused_is_tried_again() -> None:
+    member = _Member(["127.0.0.1:1"], "t", "g", 0, None)
+    await member.consumer.close()
+    tried: list[dict[tuple[str, int], int]] = []
+
+    async def commit(offsets: dict[tuple[str, int], int]) -> None:
+        tried.append(offsets)
+        if len(tried) == 1:
+            raise MemberError(codes.REBALANCE_IN_PROGRESS, "OffsetCommit", "a rebalance")
+
+    log: Any = Log()
+    member.consumer = log
+    member.member = SimpleNamespace(failure=None, commit=commit)  # type: ignore[assignment]
+    for _ in range(3):
+        await member.commit()
+    assert tried == [{("t", 0): 0, ("t", 1): 0}] * 2
+
+
+@pytest.mark.parametrize("line", [b"a\tb", b"a\tb\n", b"a\tb\r\n"])
+def test_a_record_is_a_line_without_its_end(line: bytes) -> None:
+    assert _content(line) == b"a\tb"
+    with pytest.raises(click.UsageError, match="must be at most"):
+        _content(line + bytes(LINE_BYTES_MAX))
 
 
 def test_a_key_ends_with_the_first_separator() -> None:

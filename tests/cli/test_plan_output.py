@@ -217,6 +217,38 @@ def test_what_was_so_before_is_counted_beside_what_is_so() -> None:
     assert plan._counted([], ["u-0"]) == "0"
 
 
+def test_each_deficit_is_counted_beside_its_own_of_before(capsys: pytest.CaptureFixture[str]) -> None:
+    """And what cannot be read is what cannot be read in the end."""
+    names = ("offline", "under_min_isr", "under_replicated")
+    step: dict[str, Any] = {
+        "step": "loss of broker 1",
+        "unclean_elections": [],
+        "moved": [],
+        "writes_count": 0,
+        "notes": [],
+        "leaders": {},
+        "pushes": {},
+        "unreadable": [],
+    }
+    for number, name in enumerate(names, start=1):
+        step |= {name: [f"t-{n}" for n in range(3)], f"{name}_before": [f"t-{n}" for n in range(number)]}
+    result = {"plan": "broker-loss", "safe": True, "settling_writes": 0}
+    plan._print_step(result, step, every=False)
+    lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
+    shown = [line.rpartition("(")[2] for line in (" ".join(words) for words in lines) if "before)" in line]
+    assert shown == ["1 before)", "2 before)", "3 before)"]
+    writes = [[{"path": path, "old": None, "new": "x"}] for path in ("/first", "/second")]
+    step, later = step | {"writes": writes[0]}, step | {"writes": writes[1], "unreadable": ["t-7"]}
+    plan.show(Options("", "json", 1), result | {"steps": [step, later]}, writes=False)
+    assert "t-7 is left out: its state is unreadable" in capsys.readouterr().err
+    step |= {"notes": ["broker 1 is approved to stop"]}
+    plan.show(Options("", "table", 1), result | {"steps": [step, later], "settling_writes": 2}, writes=True)
+    said = capsys.readouterr()
+    assert ("/first" in said.out, "/second" in said.out) == (True, True)
+    assert "loss of broker 1: broker 1 is approved to stop\n" in said.out
+    assert "2 writes pending before step 1" in said.err
+
+
 def test_brokers_come_by_number_with_the_pushes_of_all_steps(capsys: pytest.CaptureFixture[str]) -> None:
     both = {"before": 1, "after": 2}
     step = {"leaders": {"10": both, "9": both}, "pushes": {"9": {"LeaderAndIsr": 1, "UpdateMetadata": 2}}}

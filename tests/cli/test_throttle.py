@@ -12,6 +12,7 @@ from controller.core.effects import TopicInfo
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from proto.gen import admin_service_pb2 as pb
+from proto.gen import common_pb2
 from tests.support.core.world import a_broker
 
 LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
@@ -69,11 +70,12 @@ async def test_limits_go_with_the_last_move_that_needs_them(
         "2": [(of_broker, "brokers/<default>")],
     }
     sent: dict[str, Any] = {}
+    refused = pb.AlterConfigsResponse()
 
     async def ask(_options: Any, _session: Any, method: str, request: Any) -> Any:
         sent[method] = request
         if method == "AlterConfigs":
-            return pb.AlterConfigsResponse()
+            return refused
         answer = pb.DescribeConfigsResponse()
         for resource in request.resources:
             described = answer.results.add(resource=resource)
@@ -89,6 +91,8 @@ async def test_limits_go_with_the_last_move_that_needs_them(
     nothing: Any = None
     moves = [SimpleNamespace(topic=topic, partition=number) for topic, number in ongoing]
     assert await throttle.lift(nothing, nothing, ["t", "u"], {("t", 0)}, moves) == 0
+    refused.responses.add(error_code=common_pb2.INVALID_REQUEST)
+    assert await throttle.lift(nothing, nothing, ["t", "u"], {("t", 0)}, moves) == 1
     assert {r.resource_name for r in sent["DescribeConfigs"].resources} == asked
     assert {r.resource.resource_name for r in sent["AlterConfigs"].resources} == lifted
     assert all(not c.HasField("value") for r in sent["AlterConfigs"].resources for c in r.configs)

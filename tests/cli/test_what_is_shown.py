@@ -166,6 +166,8 @@ def test_brokers_answer_three_verbs_each_with_its_own(
     monkeypatch.setattr(from_brokers, "_asked", asked)
     shown = CliRunner().invoke(main, ["--bootstrap", "h:1", "-o", "tsv", *verb])
     assert (shown.exit_code, shown.output.startswith(first)) == (0, True)
+    repeated = CliRunner().invoke(main, ["--bootstrap", "h:1", *verb, "--watch", "1"])
+    assert (repeated.exit_code, "cannot answer" in repeated.output) == (2, True)
 
 
 def test_an_audit_fills_its_columns_and_says_of_each_broker_how_it_is() -> None:

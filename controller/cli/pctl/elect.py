@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -87,8 +87,8 @@ async def preferred(
     dry_run: bool,
 ) -> None:
     """Elect the preferred leaders of partitions."""
-    names = _with_listed(names, listed)
-    _, partitions = await _named_partitions(session, topics, names, everything)
+    named = _with_listed(names, listed)
+    _, partitions = await _named_partitions(session, topics, named, everything)
     wanted = [p for p in partitions if not p.on_preferred_leader]
     if not wanted:
         nothing_to_do(options, "every named partition is led by its preferred replica", dry_run=dry_run)
@@ -119,12 +119,12 @@ async def leader(
     dry_run: bool,
 ) -> None:
     """Elect BROKER, an in-sync replica, as leader; with --topic or --all, of the partitions that it has replicas of."""
-    names = _with_listed(names, listed)
-    _, partitions = await _named_partitions(session, topics, names, everything)
+    named = _with_listed(names, listed)
+    _, partitions = await _named_partitions(session, topics, named, everything)
     wanted = [
         p
         for p in partitions
-        if (broker in p.replicas or p.name in names) and (p.state is None or p.state.leader != broker)
+        if (broker in p.replicas or p.name in named) and (p.state is None or p.state.leader != broker)
     ]
     if not wanted:
         why = f"broker {broker} leads every named partition of which it has a replica"
@@ -159,8 +159,8 @@ async def unclean(
     yes: bool,
 ) -> None:
     """Elect any live replica as leader of partitions without one. Records that only other replicas have are lost."""
-    names = _with_listed(names, listed)
-    cluster_state, partitions = await _named_partitions(session, topics, names, everything)
+    named = _with_listed(names, listed)
+    cluster_state, partitions = await _named_partitions(session, topics, named, everything)
     wanted = [p for p in partitions if not cluster_state.is_led(p)]
     if not wanted:
         nothing_to_do(options, "every named partition has a leader", dry_run=dry_run)
@@ -180,18 +180,20 @@ async def unclean(
     impossible = "no replica of any of them could lead: nothing would change"
     columns = ("partition", "leader", "isr", "alive", "possible")
     _show(options, trial, rows, columns, impossible, dry_run=dry_run)
-    named = counted(len(wanted), "partition")
-    confirm(f"Elect in {named} and lose records that no live replica has?", yes=yes)
+    count = counted(len(wanted), "partition")
+    confirm(f"Elect in {count} and lose records that no live replica has?", yes=yes)
     _end(request, await ask_with_reason(options, session, "ElectLeaders", request, reason, yes=yes), "led")
 
 
-def _with_listed(names: tuple[str, ...], listed: Path | None) -> tuple[str, ...]:
-    """Partitions of the options and of a file. Raises PlanError."""
-    return names if listed is None else (*names, *(f"{t}-{n}" for t, n in read_names(listed)))
+def _with_listed(names: tuple[str, ...], listed: Path | None) -> Collection[str]:
+    """Partitions of the options and of a file, each once. Raises PlanError."""
+    more = () if listed is None else read_names(listed)
+    # A file may name as many as there are.
+    return dict.fromkeys((*names, *(f"{t}-{n}" for t, n in more))).keys()
 
 
 async def _named_partitions(
-    session: Session, topics: Sequence[str], names: Sequence[str], everything: bool
+    session: Session, topics: Sequence[str], names: Collection[str], everything: bool
 ) -> tuple[ClusterState, list[PartitionInfo]]:
     """The cluster state and the named partitions; ends the program if one does not exist."""
     if not (topics or names or everything):

@@ -124,7 +124,7 @@ async def _from_controller(options: Options, session: Session, wanted: Filter, l
     merged = heapq.merge(*(map(_timed, answer.records) for answer in answers), key=lambda item: item[0])
     newest = deque((record for _, record in merged), maxlen=limit)
     _print_records(options, list(newest))
-    if any(answer.more for answer in answers):
+    if any(answer.more for answer in answers) or sum(len(answer.records) for answer in answers) > limit:
         note("older records match too: see --limit, or the log files with --state-log-dir")
     for answer in answers:
         if answer.forgotten and wanted.since_us < answer.oldest_us:

@@ -127,6 +127,7 @@ def test_the_sample_group_is_good() -> None:
         (OFFSET_KEY, b'{"kind":"offset","version":1,"offset":1}', "leader_epoch"),
         (OFFSET_KEY, group_value(), "kind"),
         (GROUP_KEY, group_value(leader=b"x"), "leader is 'x'"),
+        (GROUP_KEY, group_value(leader=b""), "leader is ''"),
         (GROUP_KEY, group_value(members=b""), "leader is 'm'"),
         (GROUP_KEY, group_value(protocol=b"sticky"), "protocol is 'sticky'"),
         (GROUP_KEY, group_value(members=MEMBER + b"," + MEMBER), "twice"),

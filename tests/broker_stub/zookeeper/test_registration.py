@@ -166,6 +166,22 @@ def test_the_first_connection_has_a_limit(
         assert next(client.waits, None) is None
 
 
+def test_only_the_first_session_must_begin_in_time(
+    registrar: Registrar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever lost one waits for ZooKeeper as long as it takes."""
+    ends, limited = iter([registration._Lost(), registration._Refused(), registration._Stopped()]), []
+
+    def session(first: bool) -> None:
+        limited.append(first)
+        raise next(ends)
+
+    monkeypatch.setattr(registrar, "_session", session)
+    monkeypatch.setattr(registration, "_REFUSED_PAUSE_S", 0)
+    registrar._run()
+    assert limited == [True, False, False]
+
+
 def test_the_end_of_a_former_client_s_session_is_not_this_one_s(registrar: Registrar) -> None:
     client: Any = Client(SESSION, b"")
     told(registrar, "lost", client=Client(OTHER, b""))
@@ -210,7 +226,8 @@ def test_who_uses_the_session_learns_of_its_end(monkeypatch: pytest.MonkeyPatch)
 
 def test_generated_ids_begin_behind_those_for_manual_assignment(monkeypatch: pytest.MonkeyPatch) -> None:
     client: Any = Client(SESSION, b"")
-    client.start = client.ensure_path = lambda _: None
+    waits = list[float]()
+    client.start, client.ensure_path = waits.append, lambda _: None
     client.set = lambda _path, _data: SimpleNamespace(version=3)
     monkeypatch.setattr(registration, "Client", lambda *_, **__: client)
-    assert generate_broker_id("h:1", 1000) == 1003
+    assert (generate_broker_id("h:1", 1500), waits) == (1003, [1.5])

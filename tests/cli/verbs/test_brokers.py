@@ -87,6 +87,9 @@ def test_of_a_finding_in_many_topics_those_with_most_partitions_are_named() -> N
     topics = [f"t{n}" for n in range(7) for _ in range(9 - n)]
     (found,) = brokers._findings([{**problem, "topic": topic} for topic in topics])
     assert found["partitions"] == 42
+    others = [{"kind": kind, "broker": b, "topic": "t"} for kind, b in (("z", 1), ("a", 10), ("a", 9))]
+    sorted_ = [(found["kind"], found["broker"]) for found in brokers._findings(others)]
+    assert sorted_ == [("a", 9), ("a", 10), ("z", 1)]
     assert found["topics"] == "t0 (9), t1 (8), t2 (7), t3 (6), t4 (5), and 2 more topics"
 
 
@@ -131,3 +134,22 @@ def test_many_findings_are_counted_and_each_is_shown_to_who_asks(
     assert len(json.loads(told.stdout)["problems"]) == count
     for said in (shown, told):
         assert "4 more are not shown: name topics" in said.stderr
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_who_asks_for_what_is_recorded_has_no_broker_asked(
+    recorded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(Audit=inspection_pb2.AuditResponse()).install(monkeypatch, brokers)
+    assert typed(f"audit {'--recorded' * recorded}").exit_code == 0
+    assert [request.recorded for request in asked.of("Audit")] == [recorded]
+
+
+def test_that_topics_are_left_is_said_before_why_the_last_look_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = inspection_pb2.AuditResponse()
+    answer.brokers.add(broker_id=1, verdict=inspection_pb2.AUDIT_PARTIAL, topics_left=3, why="it was away")
+    Asked(Audit=answer).install(monkeypatch, brokers)
+    (row,) = json.loads(typed("audit").stdout)["brokers"]
+    assert row["why"] == "3 more topics differ and are compared later"

@@ -80,6 +80,44 @@ def test_a_change_is_shown_and_agreed_to_first(monkeypatch: pytest.MonkeyPatch) 
     assert json.loads(shown.stdout) == [{"key": "a", "present": "0", "source": "topics/t", "new": "1"}]
 
 
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        ("--topic t", "topic t"),
+        ("--broker 0", "broker 0"),
+        ("--all-brokers", "all brokers"),
+        ("--controller 3", "controller 3"),
+        ("--all-controllers", "all controllers"),
+    ],
+)
+def test_settings_that_cannot_be_had_are_not_shown_as_none(
+    option: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = pb.DescribeConfigsResponse()
+    refused.results.add(error_code=common_pb2.INVALID_REQUEST, error_message="no")
+    Asked(DescribeConfigs=refused).install(monkeypatch, config)
+    shown = typed(f"config get {option}")
+    assert (shown.exit_code, shown.stdout) == (EXIT_FAILED, "")
+    assert f"pctl: {named}: INVALID_REQUEST: no" in shown.stderr
+
+
+@pytest.mark.parametrize("writes", [[], [{"path": "/x"}]])
+def test_what_would_not_be_written_would_not_be_changed(
+    writes: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run_on_copy(*_: Any) -> DryRun:
+        return DryRun([altered()], {"writes": writes, "pushes": {}, "notes": []})
+
+    monkeypatch.setattr(config, "run_on_copy", run_on_copy)
+    Asked().install(monkeypatch, config)
+    assert ("topic t would be changed" in typed("config set a=1 --topic t --dry-run").stderr) == bool(writes)
+
+
+def test_keys_that_stay_are_not_counted_as_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    Asked(DescribeConfigs=described(a="0"), AlterConfigs=altered()).install(monkeypatch, config)
+    assert "1 key of topic t changed" in typed("config set a=0 b=2 --topic t --yes").stderr
+
+
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_what_is_refused_is_a_failure(dry_run: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     no = altered(common_pb2.INVALID_CONFIG)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from types import SimpleNamespace
@@ -67,6 +68,9 @@ def test_partitions_are_counted_by_what_is_wrong_with_them(monkeypatch: pytest.M
         "at_min_isr_partitions": 1,
     }
     assert (found["not_on_preferred_leader"], found["brokers"], found["brokers_gone"]) == (1, 3, [9])
+    assert ["brokers", "3", "of", "4"] in [
+        line.split() for line in typed("cluster", "table").stdout.splitlines()
+    ]
 
 
 def test_terms_last_until_their_end_or_until_now(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +143,33 @@ def test_who_was_to_take_over_is_who_has(
     assert (request.successor, request.reason, request.author) == (101, "r", "ann")
 
 
+def test_who_is_no_candidate_cannot_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(led_by(100, 7)).install(monkeypatch, verbs)
+    shown = typed(f"controllers move 7 {BY}")
+    assert (shown.exit_code, asked.methods) == (EXIT_REFUSED, [])
+    assert "controller 7 is no candidate: there are [100, 101, 102]" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("now", "code", "told"),
+    [
+        (replace(led_by(3, 8), controller_endpoint=""), 0, "broker 3 is the controller, epoch 8"),
+        (led_by(100, 7), EXIT_FAILED, "accepted, but nobody has taken over within 9 s"),
+    ],
+)
+def test_who_has_taken_over_is_said_or_that_nobody_has(
+    now: ClusterState, code: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = itertools.count()
+    monkeypatch.setattr(verbs, "time", SimpleNamespace(monotonic=lambda: next(now_s)))
+    monkeypatch.setattr(verbs, "_LOOK_S", 0)
+    Asked(led_by(100, 7), now, ResignController=maintenance_pb2.OperatorResponse()).install(
+        monkeypatch, verbs
+    )
+    shown = typed(f"--timeout 9 controllers resign --to-kafka {BY}")
+    assert (shown.exit_code, told in shown.stderr) == (code, True)
+
+
 def test_who_leads_need_not_take_over_unless_it_is_a_broker_of_the_same_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -199,6 +230,18 @@ def test_what_raised_is_listed_by_name_from_zookeeper_where_nobody_leads(
     Asked(ClusterState(quarantine=Quarantine(suspects)), ListQuarantine=away).install(monkeypatch, verbs)
     rows = json.loads(typed("quarantine list").stdout)
     assert [(row["name"], row["state"]) for row in rows] == [("topic:t", "suspect"), ("topic:u", "left out")]
+    assert (rows[0]["controller"], rows[0]["epoch"], rows[0]["last"]) == (100, 7, "1970-01-01T00:00:01.000Z")
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_what_is_not_released_is_not_said_to_be(refuses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = refused("ReleaseQuarantine", "INVALID_REQUEST", "there is none")
+    Asked(ReleaseQuarantine=answer if refuses else maintenance_pb2.OperatorResponse()).install(
+        monkeypatch, verbs
+    )
+    shown = typed(f"quarantine release topic/t {BY}")
+    assert shown.exit_code == (EXIT_FAILED if refuses else 0)
+    assert ("released topic/t" in shown.stderr, "there is none" in shown.stderr) == (not refuses, refuses)
 
 
 @pytest.mark.parametrize(

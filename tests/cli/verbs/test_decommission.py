@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -117,6 +120,24 @@ def test_nothing_moves_off_a_broker_that_could_not_be_drained(monkeypatch: pytes
     assert "broker 1: INVALID_REQUEST: no" in shown.stderr
 
 
+def test_the_load_after_it_is_shown_beside_that_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, cluster({0: (1, 2), 1: (1, 2)}))
+    shown = typed(f"brokers replace 1 4 --no-wait {BY}")
+    rows = {row["broker"]: row for row in json.loads(shown.stdout)}
+    columns = ("replicas", "after", "leaders", "leaders_after")
+    assert [rows[1][name] for name in columns] == [2, 0, 2, 0]
+    assert [rows[4][name] for name in columns] == [0, 2, 0, 2]
+
+
+def test_a_broker_that_is_gone_is_in_the_load_as_long_as_it_has_replicas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install(monkeypatch, cluster({0: (1, 2)}, live=(2, 3, 4)))
+    rows = json.loads(typed(f"brokers decommission 1 --no-wait {BY}").stdout)
+    found = {row["broker"]: (row["rack"] == "(gone)", row["replicas"], row["after"]) for row in rows}
+    assert (found[1], found[2][0]) == ((True, 1, 0), False)
+
+
 def test_a_broker_without_replicas_is_drained_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = install(monkeypatch, cluster({0: (2, 3)}))
     shown = typed(f"brokers decommission 1 {BY}")
@@ -150,22 +171,64 @@ def test_what_is_on_its_way_already_and_old_replicas_are_waited_for(monkeypatch:
     assert next(lists, None) is None
 
 
-def test_what_is_on_its_way_would_be_swapped_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = install(monkeypatch, cluster({0: (3, 2, 1)}, adding={0: (3,)}, removing={0: (1,)}))
+@pytest.mark.parametrize(
+    "moving", [((3, 2, 1), (3,), (1,)), ((1, 2, 4), (4,), (2,)), ((3, 2, 4), (4,), (2,))]
+)
+def test_what_is_on_its_way_would_be_swapped_back(
+    moving: tuple[tuple[int, ...], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To or from either of both, or beside them."""
+    replicas, adding, removing = moving
+    asked = install(monkeypatch, cluster({0: replicas}, adding={0: adding}, removing={0: removing}))
     shown = typed(f"brokers swap 1 3 {BY}")
     assert (shown.exit_code, asked_for(asked)) == (EXIT_REFUSED, {})
     assert "1 partition of these brokers are being reassigned (t-0): pctl wait" in shown.stderr
 
 
-def test_each_part_of_the_request_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one is refused."""
-    monkeypatch.setattr(decommission, "_BATCH", 1)
+def test_what_gets_on_is_waited_for_longer_than_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look takes two seconds, and each finds one partition more moved."""
+    now_s = itertools.count()
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(now_s)))
+    numbers = range(5)
+
+    def left(count: int) -> pb.ListPartitionReassignmentsResponse:
+        made = pb.ListPartitionReassignmentsResponse()
+        for number in list(numbers)[:count]:
+            made.partitions.add(topic="t", partition=number)
+        return made
+
+    lists = iter([left(count) for count in (5, 4, 3, 2, 1, 0)])
     install(
         monkeypatch,
-        cluster({0: (1, 2), 1: (1, 2)}),
-        AlterPartitionReassignments=lambda request: moved(request, refuses=(0,)),
+        cluster(dict.fromkeys(numbers, (1, 2))),
+        cluster(dict.fromkeys(numbers, (3, 2)), drained=(1,)),
+        ListPartitionReassignments=lambda _: next(lists),
     )
-    assert typed(f"brokers decommission 1 --no-wait {BY}").exit_code == EXIT_REFUSED
+    shown = typed(f"--timeout 3 brokers decommission 1 {BY}")
+    assert (shown.exit_code, next(lists, None)) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("errors", "code"),
+    [
+        ({0: common_pb2.INVALID_REPLICA_ASSIGNMENT}, EXIT_REFUSED),
+        ({0: common_pb2.INVALID_REQUEST, 1: common_pb2.INVALID_REPLICA_ASSIGNMENT}, EXIT_FAILED),
+    ],
+)
+def test_each_part_of_the_request_counts(
+    errors: dict[int, common_pb2.ErrorCode], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if it were one request."""
+
+    def answer(request: Any) -> pb.AlterPartitionReassignmentsResponse:
+        made = moved(request)
+        for response in made.responses:
+            response.error_code = errors.get(response.partition, common_pb2.NONE)
+        return made
+
+    monkeypatch.setattr(decommission, "_BATCH", 1)
+    install(monkeypatch, cluster({0: (1, 2), 1: (1, 2)}), AlterPartitionReassignments=answer)
+    assert typed(f"brokers decommission 1 --no-wait {BY}").exit_code == code
 
 
 @pytest.mark.parametrize(

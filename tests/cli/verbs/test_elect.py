@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,8 +117,9 @@ def test_who_is_led_so_by_now_is_led_so(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("command", ["preferred", "leader 2", "unclean --yes"])
 def test_nothing_is_asked_for_that_cannot_be(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = install(monkeypatch, *(f"t-{n}" for n in range(5)))
-    assert typed(f"elect {command} --topic t").exit_code == EXIT_REFUSED
-    assert asked.methods == []
+    shown = typed(f"elect {command} --topic t")
+    assert (shown.exit_code, asked.methods) == (EXIT_REFUSED, [])
+    assert "t-2: PREFERRED_LEADER_NOT_AVAILABLE" in shown.stderr
 
 
 def test_records_are_not_lost_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,9 +129,49 @@ def test_records_are_not_lost_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "There is no terminal to confirm at: use --yes; nothing was changed" in shown.stderr
 
 
+def test_who_is_alive_may_lead_uncleanly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In sync or not: that is what records are lost by."""
+    install(monkeypatch)
+    rows = json.loads(typed("elect unclean --partition t-3 --partition t-4 --yes").stdout)
+    assert [(row["isr"], row["alive"]) for row in rows] == [([9], [2]), ([3], [3, 2])]
+
+
+def test_a_file_names_partitions_beside_those_of_the_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, listed = install(monkeypatch), tmp_path / "some.json"
+    listed.write_text('{"partitions": [{"topic": "t", "partition": 1}, {"topic": "t", "partition": 4}]}')
+    assert typed(f"elect preferred --partition t-2 --partition t-1 --file {listed}").exit_code == 0
+    assert named(asked) == ["t-1", "t-2", "t-4"]
+
+
 def test_what_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = install(monkeypatch)
     for option in ("--topic v", "--partition t-5"):
         assert f"no topic or partition '{option.split()[1]}'" in typed(f"elect preferred {option}").stderr
     assert "name --topic, --partition, --file or --all" in typed("elect preferred").stderr
     assert asked.methods == []
+
+
+async def test_partitions_that_a_file_names_are_found_without_a_search_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may name as many as there are."""
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str(self) == other
+
+        __hash__ = str.__hash__
+
+    partitions = [PartitionInfo("t", n, (1,), None) for n in range(100)]
+    Asked(replace(CLUSTER, partitions=partitions)).install(monkeypatch)
+    names = tuple(Name(p.name) for p in partitions)
+    session: Any = None
+    _, found = await elect._named_partitions(session, (), elect._with_listed(names, None), False)
+    assert (found, compared < 10 * len(partitions)) == (partitions, True)

@@ -13,6 +13,7 @@ from controller.cli.computed.explanations import of_controller
 from controller.cli.pctl.decisions import explain as verbs
 from controller.cli.pctl.main import main
 from controller.client import admin, last_address
+from controller.core.model import Attribution, Maintenance
 from controller.exit_codes import EXIT_FAILED
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.single_codecs import Resignation
@@ -79,6 +80,23 @@ def test_a_partition_of_a_topic_that_does_not_decode_is_not_called_absent(
         with pytest.raises(SystemExit):
             verbs._no_partition(snapshot, topic, 3)
         assert capsys.readouterr().err == f"pctl: {told}\n"
+
+
+@pytest.mark.parametrize(("option", "each"), [("", False), ("--all", True)])
+def test_each_deficit_of_a_broker_is_shown_to_who_asks(
+    option: str, each: bool, found_by_zookeeper: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = '{"words": ["broker 1 is registered"], "lacks": ["t-0: out of sync"]}'
+    Asked(Explain=pb.ExplainResponse(explanation=answer)).install(monkeypatch)
+    shown = CliRunner().invoke(main, ["explain", "broker", "1", *option.split()])
+    assert shown.stdout.splitlines() == ["broker 1 is registered", *["  t-0: out of sync"] * each]
+
+
+def test_from_zookeeper_what_is_suspended_is_said_to_be() -> None:
+    paused = ClusterState(5, "", 4, maintenance=Maintenance(paused=Attribution("disks", "ann")))
+    (note,) = of_controller(paused)["notes"]
+    assert note.startswith("the controllers start no automatic work: ")
+    assert "ann" in note
 
 
 def test_from_zookeeper_a_cluster_that_was_handed_back_is_said_to_be() -> None:

@@ -37,6 +37,9 @@ def test_what_is_supported_or_finalized_is_described(monkeypatch: pytest.MonkeyP
     shown = typed("features describe", "table").stdout.splitlines()
     assert shown[0].split() == ["finalized", "epoch", "4"]
     assert "EPOCH" not in shown[1].split()
+    nothing = pb.DescribeFeaturesResponse(finalized_epoch=-1)
+    Asked(DescribeFeatures=nothing).install(monkeypatch, features)
+    assert typed("features describe", "table").stdout.splitlines()[0].split() == ["finalized", "epoch", "-"]
 
 
 @pytest.mark.parametrize(

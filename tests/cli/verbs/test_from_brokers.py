@@ -27,6 +27,22 @@ async def test_each_broker_that_did_not_answer_is_told(
     assert re.findall(r"[ab]:\d", capsys.readouterr().err) == ["a:1", "b:2"]
 
 
+async def test_who_has_an_answer_leaves_no_connection_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = list[str]()
+
+    async def call(_self: Connections, address: str, *_: Any) -> wire.MetadataResponse:
+        called.append(address)
+        return wire.MetadataResponse()
+
+    async def close(_self: Connections) -> None:
+        called.append("closed")
+
+    monkeypatch.setattr(Connections, "call", call)
+    monkeypatch.setattr(Connections, "close", close)
+    await from_brokers._asked(Options("", "table", 1.0, bootstrap=["a:1", "b:2"]), ())
+    assert called == ["a:1", "closed"]
+
+
 @pytest.mark.parametrize(
     ("named", "internal", "shown", "left_out"),
     [((), False, 1, 1), (("__offsets",), False, 2, 0), ((), True, 2, 0)],

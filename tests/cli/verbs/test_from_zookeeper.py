@@ -105,6 +105,16 @@ def test_what_is_explained_is_what_was_asked_for(
     assert asked.of("Explain") == [pb.ExplainRequest(**request_)]
 
 
+def test_that_a_partition_moves_or_is_to_be_deleted_is_known_without_a_controller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    info = TopicInfo("t", "id", {0: (1, 2, 3)}, {0: (3,)}, {0: (1,)}, 0, 1)
+    partition = PartitionInfo("t", 0, (1, 2, 3), state(2, (1, 2), 1, 1))
+    Asked(replace(CLUSTER, topics={"t": info}, partitions=[partition])).install(monkeypatch)
+    notes = json.loads(typed("explain partition t 0 --offline").stdout)["notes"]
+    assert any("reassign" in note or "moving" in note for note in notes), notes
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [

@@ -21,6 +21,7 @@ from controller.runtime.zookeeper.cluster_reader import ClusterState, Controller
 from controller.runtime.zookeeper.session import ConnectionLossError, NoNodeError
 from proto.gen import history_pb2 as pb
 from tests.support.cli.verbs import Asked, typed
+from tests.support.runtime.sessions import until
 
 CLUSTER = ClusterState(100, "a:1", 7, [ControllerInfo(n, f"{n}:1", "", n == 100) for n in (100, 101)])
 #: 2026-01-14T10:00:00Z, microseconds.
@@ -39,11 +40,15 @@ def install(monkeypatch: pytest.MonkeyPatch, *answers: pb.ListHistoryResponse | 
     Asked(CLUSTER, ListHistory=lambda _: next(given)).install(monkeypatch)
 
 
-def test_the_newest_records_of_all_candidates_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("limit", "newest"), [(3, [2, 3, 4]), (4, [1, 2, 3, 4])])
+def test_the_newest_records_of_all_candidates_are_shown(
+    limit: int, newest: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That others are older is said, also where each candidate told all that it has."""
     install(monkeypatch, kept(1, 4), kept(2, 3))
-    shown = typed("history --limit 3")
-    assert [record["replica"] for record in json.loads(shown.stdout)] == [2, 3, 4]
-    assert shown.stderr == ""
+    shown = typed(f"history --limit {limit}")
+    assert [record["replica"] for record in json.loads(shown.stdout)] == newest
+    assert ("older records match too: see --limit" in shown.stderr) == (limit == 3)
 
 
 @pytest.mark.parametrize("refuses", [False, True])
@@ -160,6 +165,25 @@ async def test_a_controller_that_is_replaced_sends_its_last_records(
     assert (
         "controller 100 ended its stream: waiting for the next active controller" in capsys.readouterr().err
     )
+
+
+async def test_one_session_is_enough_for_one_controller_after_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watcher, opened = Followed(monkeypatch, replaced=True), list[SimpleNamespace]()
+
+    @asynccontextmanager
+    async def connected(_: Options) -> AsyncIterator[SimpleNamespace]:
+        opened.append(SimpleNamespace(over=False))
+        yield opened[-1]
+
+    monkeypatch.setattr(Options, "connected", connected)
+    async with asyncio.timeout(60):
+        session = asyncio.create_task(watcher._one_session())
+        await until(lambda: len(watcher.done) >= 4 or session.done(), "two controllers")
+        opened[0].over = True
+        await session
+    assert (len(opened), len(watcher.done) >= 4) == (1, True)
 
 
 async def test_a_stream_that_is_refused_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,60 @@ def test_somebody_must_be_left_to_lead(force: bool, code: int, monkeypatch: pyte
     assert asked.methods == ["SetDrain"], "it led nothing"
 
 
+def test_the_load_of_drained_brokers_is_shown_and_all_that_they_led_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Broker 3 leads nothing, and has one replica."""
+    drained = Maintenance(drained={1: ANN, 3: ANN})
+    asked = Asked(
+        holding(led(1, 1, 2, 3)),
+        holding(led(2, 1, 2, 3), maintenance=drained),
+        SetDrain=pb.OperatorResponse(),
+        DescribeMaintenance=pb.DescribeMaintenanceResponse(),
+    ).install(monkeypatch, verbs)
+    rows = json.loads(typed(f"maintenance drain 1 3 {BY}").stdout)
+    assert [(r["broker"], r["leaders"], r["replicas"]) for r in rows] == [(1, 1, 1), (3, 0, 1)]
+    assert "DescribeMaintenance" in asked.methods
+
+
+def test_a_shutdown_of_a_broker_that_is_not_there_cannot_be_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Asked(cluster(NOT, 1), DescribeMaintenance=pb.DescribeMaintenanceResponse()).install(monkeypatch, verbs)
+    shown = typed("maintenance cancel-shutdown 9 --yes")
+    assert (shown.exit_code, "broker 9 is not registered" in shown.stderr) == (EXIT_FAILED, True)
+
+
+def test_each_refusal_of_several_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nobody is said to be drained."""
+    answers = {
+        1: refused("SetDrain", "INVALID_REQUEST", "no"),
+        2: pb.OperatorResponse(),
+        3: refused("SetDrain", "POLICY_VIOLATION", "never"),
+    }
+    now = holding(led(2, 1, 2), brokers=(1, 2, 3, 4))
+    Asked(now, SetDrain=lambda request: answers[request.broker_id]).install(monkeypatch, verbs)
+    shown = typed(f"maintenance drain 1 2 3 --no-wait {BY}")
+    assert (shown.exit_code, ": drained" in shown.stderr) == (EXIT_FAILED, False)
+    assert "broker 1: INVALID_REQUEST: no\npctl: broker 3: POLICY_VIOLATION: never\n" in shown.stderr
+
+
+@pytest.mark.parametrize(("isr", "stays"), [((1,), True), ((1, 2), False)])
+def test_what_a_drained_broker_leads_on_is_named(
+    isr: tuple[int, ...], stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drained = Maintenance(drained={1: ANN})
+    Asked(
+        holding(led(1, *isr)),
+        holding(led(1 if stays else 2, *isr), maintenance=drained),
+        SetDrain=pb.OperatorResponse(),
+        DescribeMaintenance=pb.DescribeMaintenanceResponse(),
+    ).install(monkeypatch, verbs)
+    said = typed(f"maintenance drain 1 {BY}").stderr
+    assert ("broker 1 goes on leading partitions that no other broker can lead: t-0" in said) == stays
+    assert "broker 1: drained" in said
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("1m", 60), ("90m", 5400), ("8h", 28_800), ("99999d", 99_999 * 86_400), ("100000d", None), ("0h", None)],
@@ -120,6 +174,29 @@ def test_what_is_in_force_is_shown_with_who_shuts_down_and_who_is_offline(
     told = json.loads(typed("maintenance show").stdout)
     names = ("shutting_down", "offline_brokers", "accepted", "known_brokers")
     assert [told[name] for name in names] == [[2], [4, 9], [9], 4]
+
+
+def test_without_the_controller_what_zookeeper_has_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nobody is said to have accepted what nobody accepted."""
+    away = admin.NoAnswerError("c:1 is away")
+    Asked(cluster(PAUSED, 1, 2), DescribeMaintenance=away).install(monkeypatch)
+    shown = typed("maintenance show", "table")
+    assert ["paused", "-", "ann", "disks"] in [line.split() for line in shown.stdout.splitlines()]
+    assert "c:1 is away; the state below is read from ZooKeeper" in shown.stderr
+    answer = pb.DescribeMaintenanceResponse(gone=[4], known_brokers=3)
+    Asked(cluster(PAUSED, 1, 2), DescribeMaintenance=answer).install(monkeypatch)
+    assert "accepted" not in typed("maintenance show", "table").stdout
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_what_is_in_force_is_shown_first_and_what_was_refused_is_not_done(
+    refuses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = refused("SetPause", "INVALID_REQUEST", "no") if refuses else pb.OperatorResponse()
+    Asked(cluster(Maintenance(entered=ANN)), SetPause=answer).install(monkeypatch, verbs)
+    shown = typed(f"maintenance pause {BY}", "table")
+    assert ["maintenance", "-", "ann", "disks"] in [line.split() for line in shown.stdout.splitlines()]
+    assert (shown.exit_code == 0, "done" in shown.stderr.split()) == (not refuses, not refuses)
 
 
 def test_who_is_offline_is_named_and_counted() -> None:

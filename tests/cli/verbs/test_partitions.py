@@ -82,6 +82,7 @@ def test_sizes_are_in_the_order_of_the_replicas(monkeypatch: pytest.MonkeyPatch)
     told.replicas.add(broker=1, size_bytes=0, offset_lag=-1)
     Asked(CLUSTER, Audit=pb.AuditResponse(), DescribeReplicas=answer).install(monkeypatch, partitions)
     shown = typed("partitions --topic t --sizes")
+    assert "left out" not in shown.stderr + typed("partitions --unavailable").stderr
     rows = json.loads(shown.stdout)
     assert (rows[0]["size_bytes"], rows[0]["offset_lag"]) == ([0, 20, None], [None, 1, None])
     assert (rows[0]["failed_disks"], rows[1]["size_bytes"]) == ([2], [None, None, None])

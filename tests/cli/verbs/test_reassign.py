@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -189,6 +190,72 @@ def test_who_cancels_everything_names_nothing(named: str, monkeypatch: pytest.Mo
     assert "--all: leave out FILE, --topic and --partition" in shown.stderr
 
 
+@pytest.mark.parametrize(("topic", "number"), [("u", 0), ("t", 2)])
+def test_only_partitions_that_there_are_move(
+    topic: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(holding(1)).install(monkeypatch, reassign)
+    shown = typed(f"reassign execute --topic {topic} --partition {number} --replicas 2 --yes")
+    assert (shown.exit_code, f"no partition {topic}-{number}" in shown.stderr) == (EXIT_FAILED, True)
+    assert asked.methods == []
+
+
+def test_a_dry_run_as_data_is_one_document_with_what_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a partition that is on its way to broker 2, what its next move adds and removes."""
+
+    async def run_on_copy(*_: Any) -> DryRun:
+        return DryRun([answered()], {"writes": [], "pushes": {}, "notes": []})
+
+    monkeypatch.setattr(reassign, "run_on_copy", run_on_copy)
+    known = holding(1, 2)
+    known.topics["t"] = replace(known.topics["t"], adding={0: (2,)})
+    Asked(known).install(monkeypatch, reassign)
+    told = json.loads(typed("reassign execute --topic t --partition 0 --replicas 3 --dry-run").stdout)
+    (row,) = told["partitions"]
+    assert (row["replicas"], row["new_replicas"], row["adding"], row["removing"]) == ([1, 2], [3], [3], [1])
+
+
+def answered_each(**errors: common_pb2.ErrorCode) -> pb.AlterPartitionReassignmentsResponse:
+    """Of partitions p0, p1 of topic t."""
+    made = pb.AlterPartitionReassignmentsResponse()
+    for name, code in errors.items():
+        made.responses.add(topic="t", partition=int(name[1:]), error_code=code)
+    return made
+
+
+def test_only_what_was_accepted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(
+        json.dumps({"partitions": [{"topic": "t", "partition": n, "replicas": [3]} for n in (0, 1)]})
+    )
+    answer = answered_each(p0=common_pb2.NONE, p1=common_pb2.INVALID_REPLICA_ASSIGNMENT)
+    Asked(holding(1), AlterPartitionReassignments=answer).install(monkeypatch, reassign)
+    shown = typed(f"reassign execute {plan} --yes --no-wait")
+    assert (shown.exit_code, "the reassignment of 1 partition goes on" in shown.stderr) == (
+        EXIT_REFUSED,
+        True,
+    )
+
+
+async def test_why_each_move_goes_on_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    going = moves(("t", 0), ("t", 1))
+    going.partitions[0].reasons.extend(["2 is not in sync", "1 is away"])
+    Asked(holding(1), ListPartitionReassignments=going).install(monkeypatch, reassign)
+    nothing: Any = None
+    found = await reassign._progress(nothing, nothing, [("t", 0), ("t", 1), ("t", 2)])
+    assert found == (2, 3, ("t-0: 2 is not in sync; 1 is away", "t-1: about to be completed"))
+
+
+def test_who_cannot_cancel_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others' moves go on."""
+    refused = answered_each(p0=common_pb2.NO_REASSIGNMENT_IN_PROGRESS)
+    asked = Asked(
+        holding(1, 2), AlterPartitionReassignments=refused, ListPartitionReassignments=moves(("t", 0))
+    ).install(monkeypatch, reassign)
+    assert typed("reassign cancel --topic t --partition 0 --yes").exit_code == EXIT_FAILED
+    assert asked.methods.count("ListPartitionReassignments") == 1
+
+
 # --- generate, verify -----------------------------------------------------------------------------------------
 
 
@@ -240,6 +307,26 @@ def test_a_plan_can_be_undone_and_leaves_out_who_is_drained(monkeypatch: pytest.
     assert plan == {"t": [1, 3]}
     undo, _ = json.JSONDecoder().raw_decode(said, said.index("{"))
     assert [(p["topic"], p["replicas"]) for p in undo["partitions"]] == [("t", [1, 9])]
+
+
+def test_a_drained_broker_that_gets_nothing_is_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps its replica beside the one that moves."""
+    known = spread(drained=(2,), t={0: (2, 9)}, u={0: (1,)}, v={0: (1,)})
+    plan, said = generated(monkeypatch, known)
+    assert (2 in plan["t"], "is drained" in said) == (True, False)
+    plan, said = generated(monkeypatch, known, "--topic u --replication-factor 3")
+    assert (set(plan["u"]), "broker 2 is drained (ann: disks) but gets replicas" in said) == ({1, 2, 3}, True)
+
+
+@pytest.mark.parametrize(("option", "racks"), [("", {"a", "b"}), ("--ignore-racks", {"a"})])
+def test_racks_count_unless_they_are_to_be_ignored(
+    option: str, racks: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broker 3, alone in its rack, has the most already."""
+    known = spread(t={0: (1,)}, u={0: (3,)}, v={0: (3,)}, w={0: (3,)})
+    known.brokers.update({b: a_broker(b, b, rack="b" if b == 3 else "a") for b in (1, 2, 3)})
+    plan, _ = generated(monkeypatch, known, f"--topic t --replication-factor 2 {option}")
+    assert {known.brokers[b].rack for b in plan["t"]} == racks
 
 
 def test_bytes_are_spread_where_all_are_known(monkeypatch: pytest.MonkeyPatch) -> None:

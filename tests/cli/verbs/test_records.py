@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from broker_stub.client.consumer import LATEST, ConsumedRecord
+from broker_stub.client.consumer import EARLIEST, LATEST, ConsumedRecord
+from broker_stub.client.errors import DeliveryError
 from broker_stub.client.group import Membership
 from controller.cli.pctl import records
 from controller.core.effects import TopicInfo
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
 from controller.runtime.zookeeper.cluster_reader import ClusterState
+from proto.gen import common_pb2 as codes
 from tests.support.cli.verbs import Asked, typed
 from tests.support.core.world import a_broker
 
@@ -86,6 +88,50 @@ def test_a_record_is_tried_for_as_long_as_the_timeout(
     assert json.loads(shown.stdout) == {"topic": "t", "partition": 3, "offset": 7}
     assert (given["delivery_timeout_ms"], given["request_timeout_ms"]) == (delivery_ms, request_ms)
     assert (given["acks"], given["sent"]) == (1, ("t", 3, [(b"k", b"v")]))
+
+
+async def test_an_offset_that_nobody_tells_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    """Who wants no acknowledgement gets none."""
+
+    async def sent(offset: int) -> tuple[int, int]:
+        return 3, offset
+
+    for style in ("table", "json"):
+        results: asyncio.Queue[Any] = asyncio.Queue()
+        for offset in (0, -1):
+            results.put_nowait(asyncio.ensure_future(sent(offset)))
+        results.put_nowait(None)
+        await records._print_sent(results, "t", style)
+    lines = capsys.readouterr().out.splitlines()
+    assert (lines[:2], [json.loads(line)["offset"] for line in lines[2:]]) == (["3@0", "3@?"], [0, None])
+
+
+@pytest.mark.parametrize(("attempts", "there"), [(0, False), (2, True)])
+async def test_what_may_be_in_the_log_is_said_to_be(
+    attempts: int, there: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        async with records._client_errors_fail():
+            raise DeliveryError(codes.REQUEST_TIMED_OUT, "t-0", "nobody answers", attempts)
+    assert ("it may be in the log nevertheless" in capsys.readouterr().err) == there
+
+
+@pytest.mark.parametrize(("option", "start"), [("", LATEST), ("--from-beginning", EARLIEST)])
+def test_where_a_new_group_begins(option: str, start: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[int] = []
+
+    async def read(_: Any, __: str, ___: str, given: int, *____: Any) -> int:
+        starts.append(given)
+        return 0
+
+    info = TopicInfo("t", "id", {0: (1,)}, {}, {}, 0, 1)
+    now = ClusterState(100, "c:1", 7, brokers={1: a_broker(1, 1)}, topics={"t": info})
+    now.problems["/brokers/topics/odd"] = "junk"
+    monkeypatch.setattr(records, "read_as_member", read)
+    Asked(now).install(monkeypatch)
+    assert (typed(f"consume t --group g {option}").exit_code, starts) == (0, [start])
+    shown = typed(f"consume odd --group g {option}")
+    assert (shown.exit_code, "/brokers/topics/odd: junk" in shown.stderr) == (EXIT_FAILED, True)
 
 
 def test_a_topic_in_deletion_can_still_be_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,7 @@ def test_a_no_decides_the_exit_code(dry_run: bool, yes: bool, monkeypatch: pytes
     [
         ({}, "after that any 1 more may fail without"),
         ({"margin": 0}, "after that not one more may fail without"),
+        ({"shutting_down": [3]}, "broker 3 counts as offline: it is shutting down"),
         (
             {"stoppable": False, "reasons": [REASON]},
             "of these may stop together, by their partitions: broker 1 (1 of 2)",
@@ -105,6 +106,27 @@ def test_a_no_decides_the_exit_code(dry_run: bool, yes: bool, monkeypatch: pytes
 def test_what_a_verdict_says(changes: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     verbs._print({**VERDICT, **changes})
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("approved", "recorded"), [((), False), ((1,), False), ((1, 2), True)])
+def test_that_a_yes_is_not_recorded_of_each_is_said(
+    approved: tuple[int, ...], recorded: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    approvals = [{"broker": b, "broker_epoch": 50 + b, "author": "ann", "reason": "disks"} for b in approved]
+    verbs._print({**VERDICT, "approvals": approvals})
+    said = capsys.readouterr()
+    assert said.out.count("approved: broker") == len(approved)
+    assert "counts as offline" not in said.out
+    assert ("nothing was recorded" in said.err) is not recorded
+
+
+def test_of_many_reasons_those_that_are_not_shown_are_counted_by_their_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verbs, "REASONS_SHOWN", 1)
+    reasons = [{**REASON, "reason": "offline", "topic": topic} for topic in ("t", "t", "u", "v")]
+    verbs._print({**VERDICT, "stoppable": False, "reasons": reasons})
+    assert "  t: 2 partitions would have no leader\n  and 2 more (--all)\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("controller", "code"), [(0, 0), (-1, EXIT_REFUSED)])

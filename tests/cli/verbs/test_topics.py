@@ -76,6 +76,35 @@ def test_what_is_not_said_is_left_to_the_controller(
     assert (topic.num_partitions, topic.replication_factor, assignments, dict(topic.configs)) == sent
 
 
+@pytest.mark.parametrize(
+    ("options", "defaults"),
+    [
+        ("", True),
+        ("--partitions 3", False),
+        ("--replication-factor 2", False),
+        ("--replica-assignment 1:2", False),
+    ],
+)
+def test_defaults_are_called_so_where_nothing_else_was_said(
+    options: str, defaults: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Asked(CreateTopics=created()).install(monkeypatch, topics)
+    shown = typed(f"topics create t {options} --no-wait")
+    assert "created topic t with 1 partition of 2 replicas" in shown.stderr
+    assert ("these are the defaults" in shown.stderr) == defaults
+
+
+def test_a_creation_that_would_be_refused_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run_on_copy(*_: Any) -> DryRun:
+        refused = created(error_code=common_pb2.TOPIC_ALREADY_EXISTS, error_message="it is there")
+        return DryRun([refused], {"writes": [{"path": "/x"}], "pushes": {}, "notes": []})
+
+    monkeypatch.setattr(topics, "run_on_copy", run_on_copy)
+    Asked().install(monkeypatch, topics)
+    shown = typed("topics create t --dry-run")
+    assert (shown.exit_code, shown.stdout, "it is there" in shown.stderr) == (EXIT_FAILED, "", True)
+
+
 @pytest.mark.parametrize("option", ["--partitions 1", "--replication-factor 2"])
 def test_an_assignment_says_how_many(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked().install(monkeypatch, topics)
@@ -162,10 +191,12 @@ def test_why_a_leader_does_not_lead_yet(problem: dict[str, Any] | None, told: st
 
 
 def test_a_topic_is_deleted_once_its_marker_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The topic's own znode goes before; and who names it twice deletes it once."""
+    """The topic's own znode goes before, and the controller may know nothing of it; and who names it twice deletes it
+    once."""
     deleted = pb.DeleteTopicsResponse(responses=[pb.DeletedTopic(name="t")])
     asked = Asked(
         cluster(LED),
+        cluster(deleting=("t",)),
         cluster(deleting=("t",)),
         cluster(),
         DescribeReplicas=inspection_pb2.DescribeReplicasResponse(),
@@ -174,7 +205,24 @@ def test_a_topic_is_deleted_once_its_marker_is(monkeypatch: pytest.MonkeyPatch) 
     ).install(monkeypatch, topics, attribution)
     assert typed("topics delete t t --yes").exit_code == 0
     assert [[t.name for t in r.topics] for r in asked.of("DeleteTopics")] == [["t"]]
-    assert asked.methods.count("ListTopicDeletions") == 1
+    assert asked.methods.count("ListTopicDeletions") == 2
+
+
+def test_a_partition_that_its_topic_does_not_name_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what the controller says beside its yes is told."""
+    asked = Asked(
+        cluster(NEW),
+        cluster(LED, NEW),
+        CreateTopics=created(error_message="names with dots collide"),
+        DescribeTopics=described(p0=""),
+    ).install(monkeypatch, topics)
+    shown = typed("topics create t")
+    assert (shown.exit_code, asked.methods.count("DescribeTopics"), asked.looks[0].partitions[0]) == (
+        0,
+        1,
+        LED,
+    )
+    assert "topic t: names with dots collide" in shown.stderr
 
 
 def test_a_topic_that_somebody_else_deletes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,18 +271,22 @@ def test_a_topic_that_cannot_be_read_just_now_is_waited_for(monkeypatch: pytest.
 def test_who_waits_for_a_deletion_hears_of_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     pending = pb.ListTopicDeletionsResponse()
     pending.topics.add(name="t", pending_reason="broker 2 is gone", replicas_left=1)
+    pending.topics.add(name="v")
     pending.topics.add(name="u", pending_reason="it is moved")
+    known = cluster(LED)
+    known.topics["v"] = TopicInfo("v", "id", {}, {}, {}, version=0, czxid=2)
     Asked(
-        cluster(LED),
-        cluster(deleting=("t", "u")),
+        known,
+        cluster(deleting=("t", "u", "v")),
         cluster(deleting=("u",)),
         DescribeReplicas=inspection_pb2.DescribeReplicasResponse(),
-        DeleteTopics=pb.DeleteTopicsResponse(responses=[pb.DeletedTopic(name="t")]),
+        DeleteTopics=pb.DeleteTopicsResponse(responses=[pb.DeletedTopic(name=name) for name in "tv"]),
         ListTopicDeletions=pending,
     ).install(monkeypatch, topics, attribution)
-    shown = typed("topics delete t --yes")
+    shown = typed("topics delete t v --yes")
     assert (shown.exit_code, "u: " in shown.stderr) == (0, False)
-    assert "0 of 1 topics are deleted: t: broker 2 is gone, 1 replica left" in shown.stderr
+    left = "t: broker 2 is gone, 1 replica left; v: waits for its brokers"
+    assert f"0 of 2 topics are deleted: {left}" in shown.stderr
 
 
 @pytest.mark.parametrize("refused", [False, True])

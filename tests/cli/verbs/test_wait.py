@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from controller.cli.common.options import Options
 from controller.cli.pctl import health
 from controller.client import admin
 from controller.exit_codes import EXIT_FAILED
+from controller.planning.cluster_health import Finding, Wrong
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, maintenance_pb2
@@ -58,6 +62,24 @@ def test_work_under_way_is_not_wrong_and_not_stable(
     shown = typed(f"--timeout 0.1 wait --until {until}")
     assert shown.exit_code == (EXIT_FAILED if until == "stable" and work != "nothing" else 0)
     assert ("not stable after 0.1 s" in shown.stderr) == bool(shown.exit_code)
+
+
+async def test_a_change_that_comes_soon_after_another_is_told_a_second_after_that(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One look each 0.4 s: the second thing is found at once, and the first one is told only once."""
+    seen = iter([["one"], ["two"], ["two"], ["two"], []])
+    now_s = itertools.count(10, 0.4)
+
+    async def findings(*_: Any, **__: Any) -> list[Finding]:
+        return [Finding(Wrong.PAUSED, 1, text) for text in next(seen)]
+
+    monkeypatch.setattr(health, "_findings", findings)
+    monkeypatch.setattr(health, "POLL_EVERY_S", 0)
+    monkeypatch.setattr(health, "time", SimpleNamespace(monotonic=lambda: next(now_s)))
+    Asked(cluster()).install(monkeypatch)
+    assert await health._wait(Options("", "json", 60.0), stable=True) == []
+    assert capsys.readouterr().err.split() == ["one", "two"]
 
 
 def test_a_controller_that_is_not_active_yet_is_no_well_one(monkeypatch: pytest.MonkeyPatch) -> None:

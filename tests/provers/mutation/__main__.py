@@ -103,6 +103,8 @@ TESTS = {
         "tests/cli/test_offline_brokers.py",
         "tests/cli/test_plan_output.py",
         "tests/cli/test_record_format.py",
+        "tests/cli/test_report_output.py",
+        "tests/cli/test_standard_input.py",
         "tests/cli/test_start.py",
         "tests/cli/test_tables.py",
         "tests/cli/test_throttle.py",

@@ -292,7 +292,7 @@ async def test_only_a_response_about_many_topics_is_made_beside_the_loop(
     assert [thread is threading.main_thread() for thread in threads] == [topics == 20]
 
 
-@pytest.mark.parametrize("what", ["long requests", "everything"])
+@pytest.mark.parametrize("what", ["long requests", "everything", "everything, in version 0"])
 async def test_what_takes_much_memory_is_answered_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -312,7 +312,10 @@ async def test_what_takes_much_memory_is_answered_one_after_the_other(
         monkeypatch.setitem(SERVED, key, replace(SERVED[key], handle=handle))
     monkeypatch.setattr(server, "GROWING_REQUEST_BYTES_MAX", 2**17)
     long = encode_request(AlterPartitionRequest(1, 1), 0, 1, "c") + bytes(2**16)
-    frame = long if what == "long requests" else encode_request(MetadataRequest(None), 12, 1, "c")
+    everything = MetadataRequest([]), 0
+    if not what.endswith("0"):
+        everything = MetadataRequest(None), 12
+    frame = long if what == "long requests" else encode_request(*everything, 1, "c")
     daemon = Daemon(Settings(state_log_dir=tmp_path))
     try:
         async with kafka_server(daemon) as port, AsyncExitStack() as stack:
@@ -346,6 +349,33 @@ async def test_room_is_for_who_came_first() -> None:
         assert not again.done()
         for event in leave.values():
             event.set()
+
+
+async def test_room_is_there_once_it_is_enough() -> None:
+    pool, leave, entered = MemoryPool(10), [asyncio.Event() for _ in range(2)], asyncio.Event()
+
+    async def stay(size: int, until_: asyncio.Event) -> None:
+        async with pool.taken(size):
+            await until_.wait()
+
+    async def wait() -> None:
+        async with pool.taken(8):
+            entered.set()
+
+    async with asyncio.TaskGroup() as group:
+        small, large = (
+            group.create_task(stay(size, event)) for size, event in zip((4, 6), leave, strict=True)
+        )
+        group.create_task(wait())
+        await until(lambda: pool._left == 0, "both")
+        leave[0].set()
+        await small
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert (pool._left, entered.is_set()) == (4, False)
+        leave[1].set()
+        await large
+        await entered.wait()
 
 
 async def test_long_requests_take_no_thread_of_others(

@@ -446,6 +446,15 @@ async def test_a_caller_that_does_not_wait_gets_one_look(asked: Asked, clock: Cl
     assert clock.pauses == []
 
 
+@pytest.mark.parametrize(("timeout_ms", "waits_s"), [(0, 0), (400, 0.4), (60_000, 1)])
+async def test_brokers_are_given_a_moment_to_hear_and_no_longer_than_the_caller_waits(
+    asked: Asked, clock: Clock, timeout_ms: int, waits_s: float
+) -> None:
+    asked.term.brokers_informed = False
+    await asked.call(CreateTopicsRequest()).brokers_hear(timeout_ms)
+    assert sum(clock.pauses) == pytest.approx(waits_s)
+
+
 async def test_nothing_is_waited_for_once_the_caller_has_gone(asked: Asked, clock: Clock) -> None:
     call = replace(asked.call(CreateTopicsRequest()), gone=lambda: len(clock.pauses) == 3)
     assert not await call.wait_for(lambda _: False, 60_000)
@@ -589,6 +598,10 @@ async def test_only_what_was_begun_is_waited_for(asked: Asked, clock: Clock) -> 
     grown = CreatePartitionsRequest(topics=[CreatePartitionsTopic("t", 3)], timeout_ms=60_000)
     assert [r.error_code for r in (await asked.ask(grown)).results] == [ErrorCode.NONE]
     assert clock.pauses == [], "each new partition has a leader already"
+    asked.change = asked.cluster.topics.clear
+    grown = CreatePartitionsRequest(topics=[CreatePartitionsTopic("t", 4)], timeout_ms=60_000)
+    assert [r.error_code for r in (await asked.ask(grown)).results] == [ErrorCode.NONE]
+    assert clock.pauses == [], "it was deleted at once"
 
 
 async def test_a_new_topic_is_not_done_before_all_its_partitions_are_led(asked: Asked, clock: Clock) -> None:

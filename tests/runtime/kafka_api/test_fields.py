@@ -275,17 +275,14 @@ async def test_answers_of_deletions_belong_to_their_topics(asked: Asked) -> None
 
 
 async def test_what_a_new_topic_leaves_open_is_set_unless_its_replicas_are_given(asked: Asked) -> None:
+    asked.daemon.settings = replace(asked.daemon.settings, num_partitions=5, default_replication_factor=2)
     given = [CreatableReplicaAssignment(0, [1, 2]), CreatableReplicaAssignment(1, [2])]
     request = CreateTopicsRequest(
         [CreatableTopic("open", -1, -1), CreatableTopic("given", -1, -1, given)], 0, validate_only=True
     )
     await asked.ask(request)
     ((open_, assigned),) = [request.topics for request in asked.requests]
-    settings = asked.daemon.settings
-    assert (open_.partitions, open_.replication_factor) == (
-        settings.num_partitions,
-        settings.default_replication_factor,
-    )
+    assert (open_.partitions, open_.replication_factor) == (5, 2)
     assert (assigned.partitions, assigned.replication_factor) == (None, None)
     assert assigned.assignment == {0: (1, 2), 1: (2,)}
 

@@ -294,9 +294,9 @@ async def test_a_change_without_an_answer_is_not_made_twice(forwarding: Forwardi
 
 async def test_clients_are_told_versions_that_brokers_speak_too(forwarding: Forwarding) -> None:
     term: Any = forwarding.controller.term
-    term.kafka.apis = {ApiKey.DESCRIBE_ACLS: range(2), ApiKey.METADATA: range(2)}
+    term.kafka.apis = dict.fromkeys((ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.METADATA), range(2))
     told = forwarding.controller.advertised()
-    assert told[ApiKey.DESCRIBE_ACLS] == range(2)
+    assert told[ApiKey.DESCRIBE_ACLS] == told[ApiKey.CREATE_ACLS] == range(2)
     assert told[ApiKey.METADATA] == SERVED_VERSIONS[ApiKey.METADATA]
     forwarding.allow(Operation.DESCRIBE, CLUSTER)
     for peer in forwarding.peers.values():

@@ -53,6 +53,27 @@ async def test_a_stream_that_asks_for_too_much_is_refused_and_nothing_else(
     assert counted == 1
 
 
+async def test_a_stream_ends_at_once_when_its_caller_goes() -> None:
+    """Else a watcher counts until it is collected."""
+    closed: list[bool] = []
+
+    async def handler(_request: Any, _context: Any) -> AsyncGenerator[maintenance_pb2.OperatorResponse, None]:
+        try:
+            yield maintenance_pb2.OperatorResponse()
+        finally:
+            closed.append(True)
+
+    nothing: Any = None
+    for stream in (
+        server._limited_stream(nothing, "Watch", handler, maintenance_pb2.OperatorResponse),
+        server._named_stream(nothing, handler),
+    ):
+        answers = stream(pb.DescribeConfigsRequest(), None)
+        await anext(answers)
+        await answers.aclose()
+    assert closed == [True, True]
+
+
 async def test_each_method_has_a_guard_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     handlers = {path: object() for path in ("/one", "/two")}
     monkeypatch.setattr(server, "Guard", lambda _daemon, path: path)

@@ -49,12 +49,14 @@ async def test_one_at_a_time_and_the_rest_is_refused() -> None:
     await begun(work)
     others = [asyncio.create_task(planned(queue, work)) for _ in range(WAITING_MAX)]
     await until(lambda: queue.waiting == WAITING_MAX, "those who wait")
+    late = asyncio.create_task(planned(queue, work))
+    await asyncio.sleep(0)
+    work.may_end.set()
+    assert await asyncio.gather(first, *others) == ["done"] * (1 + WAITING_MAX)
     with pytest.raises(
         BusyError, match=f"a plan is being made, and {WAITING_MAX} more wait: ask again later"
     ):
-        await planned(queue, work)
-    work.may_end.set()
-    assert await asyncio.gather(first, *others) == ["done"] * (1 + WAITING_MAX)
+        await late
     assert (work.most, work.ended, queue.waiting) == (1, 1 + WAITING_MAX, 0)
 
 

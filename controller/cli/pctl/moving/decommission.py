@@ -38,7 +38,7 @@ from controller.core.model import BrokerIds
 from controller.core.names import counted
 from controller.core.partitions.replica_placement import PlacementError
 from controller.core.reassignment.vacating import Key, Sizes, swapped, vacated
-from controller.exit_codes import EXIT_REFUSED
+from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
@@ -254,12 +254,12 @@ async def _dry_run(
 
 
 async def _send(options: Options, session: Session, planned: Wanted, reason: str) -> int:
-    """Returns the exit code of the worst answer."""
-    keys, codes = list(planned), [0]
+    """Returns the exit code, as of one request: a failure counts more than what is refused for safety."""
+    keys, codes = list(planned), {0}
     for start in range(0, len(keys), _BATCH):
         part = {key: planned[key] for key in keys[start : start + _BATCH]}
-        codes.append((await send_changes(options, session, part, reason))[0])
-    return max(codes)
+        codes.add((await send_changes(options, session, part, reason))[0])
+    return EXIT_FAILED if EXIT_FAILED in codes else max(codes)
 
 
 def _drain(broker_id: int, given: Given) -> Step:

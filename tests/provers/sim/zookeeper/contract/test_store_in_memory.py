@@ -15,6 +15,7 @@ from controller.core import effects, znode_paths
 from controller.core.cluster import term_history
 from controller.core.effects import (
     Committed,
+    CreateNode,
     CreateState,
     DeleteNode,
     Problem,
@@ -24,7 +25,7 @@ from controller.core.effects import (
 )
 from controller.core.model import LeaderAndIsr
 from controller.core.standby.prepared import Prepared
-from controller.errors import LeaseExpiredError
+from controller.errors import FencedError, LeaseExpiredError
 from controller.runtime.observe.metrics import StandbyMetrics
 from controller.runtime.zookeeper import codecs, jute, single_codecs
 from controller.runtime.zookeeper import session as session_module
@@ -379,6 +380,23 @@ async def test_a_node_of_the_controller_s_own_is_fenced(harness: StoreHarness) -
     with pytest.raises(jute.MultiError):
         await NODE.write(harness.session, 7, (), None)
     assert await NODE.read(harness.session) == ((), None)
+
+
+@told
+async def test_who_is_deposed_meanwhile_puts_no_parent_back(
+    harness: StoreHarness, zk: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zk.delete(znode_paths.DELETE_TOPICS)
+    look = harness.session.exists
+
+    async def exists(path: str) -> Any:
+        await harness.depose()
+        return await look(path)
+
+    monkeypatch.setattr(harness.session, "exists", exists)
+    with pytest.raises(FencedError):
+        await harness.commit(CreateNode(f"{znode_paths.DELETE_TOPICS}/t"))
+    assert zk.exists(znode_paths.DELETE_TOPICS) is None
 
 
 @told
