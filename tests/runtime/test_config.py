@@ -149,7 +149,7 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("delete_topic_enable", ["no", "0", "enabled", []], "true or false"),
     ("reassignment_concurrent_moves_max", ["-1", "x", "1000000001"], "0 to 1000000000"),
     ("reassignment_concurrent_moves_per_broker_max", ["-1", "none", ""], "0 to 1000000000"),
-    ("auto_leader_rebalance_enable", ["", "yes", 1], "true or false"),
+    ("auto_leader_rebalance_enable", ["", "yes", "on", 1], "true or false"),
     ("leader_imbalance_check_interval_seconds", ["0", "-1", "5m"], "1 to 10000000"),
     ("leader_imbalance_per_broker_percentage", ["-1", "101", "10%"], "0 to 100"),
     ("leader_rebalance_leaders_per_second", ["-1", "x"], "0 to 10000000"),
@@ -274,8 +274,6 @@ def test_only_kafka_takeover_claims(mode: str) -> None:
     ("key", "value", "effective"),
     [
         ("controller_id", " 7 ", 7),
-        ("delete_topic_enable", "on", True),
-        ("delete_topic_enable", "OFF", False),
         ("delete_topic_enable", "False", False),
         ("kafka_security_protocol", "sasl_ssl", "SASL_SSL"),
         ("kafka_authorizer", "ACL", "acl"),

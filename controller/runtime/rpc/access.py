@@ -60,6 +60,7 @@ class Guard:
         async def handle(request: Any, context: Any) -> Message:
             principal = self._daemon.callers.of_rpc(context)
             answer = await answered(principal, request, context)
+            self._count(answer)
             self._record(principal, request, answer)
             return answer
 
@@ -81,12 +82,13 @@ class Guard:
 
     def stream(self, handler: Stream) -> Stream:
         """As ``unary``, for a streaming method: a refusal is its only response, or its last one when rights are taken
-        back. It raises UnauthenticatedError, also when a token is."""
+        back. It raises UnauthenticatedError, also when a token is. Its beginning is counted, and an error."""
 
         def refused(request: Any, context: Any) -> Message | None:
             principal = self._daemon.callers.of_rpc(context)
             refusal = self._refused(principal, request)
             if refusal is not None:
+                self._count(refusal)
                 self._record(principal, request, refusal)
             return refusal
 
@@ -94,11 +96,15 @@ class Guard:
             if (refusal := refused(request, context)) is not None:
                 yield refusal
                 return
+            begun = False
             async with aclosing(handler(request, context)) as answers:
                 async for answer in answers:
                     if (refusal := refused(request, context)) is not None:
                         yield refusal
                         return
+                    if not begun or _error_of(answer):
+                        self._count(answer)
+                    begun = True
                     yield answer
 
         return handle
@@ -108,6 +114,10 @@ class Guard:
         caller = Principal(ANONYMOUS, peer)
         named = str(caller), caller.host
         self._daemon.audit_log.denied(self._method, named, "UNAUTHENTICATED", None, self._daemon.epoch)
+
+    def _count(self, answer: Message) -> None:
+        error = ErrorCode(_error_of(answer)).name
+        self._daemon.metrics.requests.labels(self._method, error).inc()
 
     def _record(self, principal: Principal, request: Any, answer: Message) -> None:
         caller = str(principal), principal.host
@@ -133,7 +143,6 @@ class Guard:
                 return None
         else:
             error, message = self._denied(principal, "call", CLUSTER)
-        self._daemon.metrics.requests.labels(self._method, error.name).inc()
         answer = self._response()
         set_error(answer, error, message)
         return answer
@@ -161,7 +170,7 @@ class Guard:
         else:
             # Also with no entries left: NOT_CONTROLLER comes before denials on topics.
             answer = await handler(kept, context)
-        if not getattr(answer, "error_code", 0):
+        if not _error_of(answer):
             _merge(getattr(answer, rule.answered), refusals)
         return answer
 
@@ -248,6 +257,12 @@ class Guard:
         # Else an operator looks for a login that there is not.
         hint = ": the request came with neither certificate nor token" if principal.name == ANONYMOUS else ""
         return error, f"{principal} may not {operation} {what}{hint}"
+
+
+def _error_of(answer: Any) -> int:
+    """The error of the request as a whole, which every response has a field for."""
+    code: int = answer.error_code
+    return code
 
 
 def set_error(message: Any, error: ErrorCode, text: str) -> None:

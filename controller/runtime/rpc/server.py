@@ -45,8 +45,8 @@ async def start_server(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.S
     admin = AdminService(daemon)
     server.add_generic_rpc_handlers(
         (
-            _service(daemon, ADMIN_SERVICE, admin.methods(), admin.streams()),
-            _service(daemon, CONTROLLER_SERVICE, ControllerService(daemon).methods(), {}),
+            _service(ADMIN_SERVICE, admin.methods(), admin.streams()),
+            _service(CONTROLLER_SERVICE, ControllerService(daemon).methods(), {}),
         )
     )
     try:
@@ -126,20 +126,20 @@ async def _unauthenticated(guard: Guard, context: Any, error: UnauthenticatedErr
 
 
 def _service(
-    daemon: Daemon, service: str, methods: Mapping[str, Unary], streams: Mapping[str, Stream]
+    service: str, methods: Mapping[str, Unary], streams: Mapping[str, Stream]
 ) -> grpc.GenericRpcHandler:
     """The handlers of a service, not generated: gRPC would print a traceback for each request that does not parse,
-    so any client could fill the log. Here such a request is passed as None and answered."""
+    so any client could fill the log. Here such a request comes to its guard as None, and to no handler."""
     handlers: dict[str, _Handler] = {}
     for name in (*methods, *streams):
         request, response = request_of(service, name), response_of(service, name)
         limited: Any
         if name in methods:
             make: Any = grpc.unary_unary_rpc_method_handler
-            limited = _limited(daemon, name, methods[name], response)
+            limited = _limited(name, methods[name], response)
         else:
             make = grpc.unary_stream_rpc_method_handler
-            limited = _limited_stream(daemon, name, streams[name], response)
+            limited = _limited_stream(name, streams[name], response)
         handlers[name] = make(
             limited,
             request_deserializer=_parser(name, request),
@@ -148,21 +148,21 @@ def _service(
     return grpc.method_handlers_generic_handler(service, handlers)
 
 
-def _limited(daemon: Daemon, method: str, handler: Unary, response: type[Message]) -> Unary:
-    """The handler behind the size limits."""
+def _limited(method: str, handler: Unary, response: type[Message]) -> Unary:
+    """The handler, for requests that parse and keep the size limits."""
 
     async def handle(request: Any, context: Any) -> Message:
-        refusal = _too_much(daemon, method, request, response)
+        refusal = _refused(method, request, response)
         return refusal if refusal is not None else await handler(request, context)
 
     return handle
 
 
-def _limited_stream(daemon: Daemon, method: str, handler: Stream, response: type[Message]) -> Stream:
+def _limited_stream(method: str, handler: Stream, response: type[Message]) -> Stream:
     """As ``_limited``, for a streaming method: a refusal is its only response."""
 
     async def handle(request: Any, context: Any) -> AsyncGenerator[Message, None]:
-        refusal = _too_much(daemon, method, request, response)
+        refusal = _refused(method, request, response)
         if refusal is not None:
             yield refusal
             return
@@ -173,14 +173,14 @@ def _limited_stream(daemon: Daemon, method: str, handler: Stream, response: type
     return handle
 
 
-def _too_much(
-    daemon: Daemon, method: str, request: Message | None, response: type[Message]
-) -> Message | None:
-    problem = excess(request) if request is not None else None
-    if problem is None:
+def _refused(method: str, request: Message | None, response: type[Message]) -> Message | None:
+    if request is None:
+        problem = "the request does not parse"
+    elif found := excess(request):
+        problem = found
+        log.warning("excessive_request", method=method, problem=problem)
+    else:
         return None
-    log.warning("excessive_request", method=method, problem=problem)
-    daemon.metrics.requests.labels(method, ErrorCode.INVALID_REQUEST.name).inc()
     answer = response()
     set_error(answer, ErrorCode.INVALID_REQUEST, problem)
     return answer

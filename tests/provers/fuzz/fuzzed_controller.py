@@ -151,8 +151,8 @@ class FuzzedController:
         admin = AdminService(self.daemon)
         controller = ControllerService(self.daemon).methods()
         return {
-            ADMIN_SERVICE: server._service(self.daemon, ADMIN_SERVICE, admin.methods(), admin.streams()),
-            CONTROLLER_SERVICE: server._service(self.daemon, CONTROLLER_SERVICE, controller, {}),
+            ADMIN_SERVICE: server._service(ADMIN_SERVICE, admin.methods(), admin.streams()),
+            CONTROLLER_SERVICE: server._service(CONTROLLER_SERVICE, controller, {}),
         }
 
     def _transactions(self) -> int:

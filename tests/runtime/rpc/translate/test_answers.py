@@ -10,8 +10,7 @@ import pytest
 
 from controller.core.cluster.automatic_maintenance import OfflineBrokers
 from controller.core.context import CoreSettings
-from controller.core.explain.work import WorkExplanation
-from controller.core.model import Attribution, Cluster, Maintenance, Partition, StopApproval, Topic
+from controller.core.model import Attribution, Cluster, Maintenance, Partition, Topic
 from controller.core.requests.configs import (
     ConfigDescribed,
     ConfigEntry,
@@ -80,34 +79,17 @@ def test_a_freeze_has_its_end() -> None:
 # --- answers -------------------------------------------------------------------------------------------------
 
 
-def test_what_work_waits_for_is_among_the_notes() -> None:
-    explained = WorkExplanation("deletion of t", "waiting", "it waits", ("broker 2",), ())
-    shown = inspection.show_explanation(explained, 1, 7)
-    assert list(shown.notes) == ["broker 2"]
-    assert (shown.controller_id, shown.controller_epoch, shown.summary) == (1, 7, explained.summary)
-
-
-def test_approvals_are_told_by_broker_with_their_time() -> None:
-    approvals = {3: StopApproval(53, "r", "ann", 1000), 1: StopApproval(51, "s", "bob", 2000, ("why not",))}
-    shown = inspection.show_approvals(approvals)
-    assert [(a.broker_id, a.broker_epoch, a.author, a.reason, a.at_ms) for a in shown] == [
-        (1, 51, "bob", "s", 2000),
-        (3, 53, "ann", "r", 1000),
-    ]
-    assert [list(a.overridden) for a in shown] == [["why not"], []]
-
-
-@pytest.mark.parametrize("exact", [False, True])
-def test_a_stop_verdict_says_how_sure_it_is(exact: bool) -> None:
+def test_a_reason_that_is_about_no_partition_names_none() -> None:
     reasons = (
         Reason(next(iter(Why)), "of all", "", -1, (1,)),
         Reason(next(iter(Why)), "of one", "t", 0, (1,)),
     )
-    shown = inspection.show_stoppable(Stoppable((1,), reasons, 0, (1,), exact))
-    assert shown.exact is exact
-    assert [reason.HasField("partition") for reason in shown.reasons] == [False, True]
-    data = json.loads(shown.answer)
-    assert [(r["topic"], r["partition"]) for r in data["reasons"]] == [(None, None), ("t", 0)]
+    shown = inspection.show_stoppable(Stoppable((1,), reasons, 0, (1,), True))
+    assert not shown.stoppable
+    assert [(r["topic"], r["partition"]) for r in json.loads(shown.answer)["reasons"]] == [
+        (None, None),
+        ("t", 0),
+    ]
 
 
 def test_what_is_added_is_added() -> None:

@@ -261,8 +261,6 @@ async def test_why_a_look_was_not_taken_is_told(
     leading = Leading(cluster_of(), monkeypatch)
     told: Any = await AdminService(leading.daemon)._looking("Plan", look)(pb.PlanRequest(), None)
     assert (told.error_code, told.error_message) == (error, str(raised))
-    counted = leading.daemon.metrics.requests.collect()[0].samples
-    assert [(s.labels["error"], s.value) for s in counted if s.name.endswith("_total")] == [(error.name, 1)]
 
 
 async def test_each_list_is_of_what_its_name_says(monkeypatch: pytest.MonkeyPatch) -> None:

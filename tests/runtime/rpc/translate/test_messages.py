@@ -175,11 +175,6 @@ def test_moves_and_features_are_told_as_they_are() -> None:
     ]
 
 
-@pytest.mark.parametrize(("margin", "shown"), [(None, -1), (0, 0), (2, 2)])
-def test_no_margin_is_not_the_same_as_no_answer(margin: int | None, shown: int) -> None:
-    assert inspection.show_stoppable(Stoppable((1,), (), margin, (1,), True)).margin == shown
-
-
 def test_a_freeze_is_told_with_its_end() -> None:
     cluster = Cluster(1)
     assert maintenance.describe(cluster, OfflineBrokers(0, (), 0)).frozen_until_ms == 0
