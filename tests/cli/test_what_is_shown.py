@@ -348,19 +348,6 @@ async def test_a_topic_has_a_size_where_all_its_replicas_have(monkeypatch: pytes
     assert [row["size"] for row in rows] == [6, "unknown", "unknown", "unknown"]
 
 
-@pytest.mark.parametrize(
-    ("described", "known"),
-    [
-        (None, False),
-        (SimpleNamespace(error_code=common_pb2.LEADER_NOT_AVAILABLE, leader_problem=""), False),
-        (SimpleNamespace(error_code=0, leader_problem="broker 1 has not answered"), False),
-        (SimpleNamespace(error_code=0, leader_problem=""), True),
-    ],
-)
-def test_a_leader_knows_that_it_leads_once_it_has_said_so(described: Any, known: bool) -> None:
-    assert (topics._leader_problem(described) == "") is known
-
-
 async def test_only_the_deletion_that_was_accepted_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[str] = []
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import socket
 from dataclasses import fields, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from structlog.testing import capture_logs
 
 from controller.core.context import CoreSettings
 from controller.errors import ConfigError
@@ -378,16 +376,6 @@ def test_addresses_by_listener() -> None:
 
 
 # --- while the process runs ----------------------------------------------------------------------------------
-
-
-def test_a_reload_applies_what_can_be_applied_and_names_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    daemon: Any = SimpleNamespace(settings=Settings())
-    monkeypatch.setattr(process, "configure_logging", lambda *_: None)
-    wanted = replace(daemon.settings, log_level="debug", num_partitions=7)
-    with capture_logs() as logs:
-        process._settings_again(daemon, lambda: wanted)
-    assert daemon.settings == replace(Settings(), log_level="debug")
-    assert [line["name"] for line in logs if line["event"] == "setting_needs_restart"] == ["num_partitions"]
 
 
 @pytest.mark.parametrize(

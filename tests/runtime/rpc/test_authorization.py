@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from controller.core.handlers import BODIES
 from controller.core.model import Cluster, Topic
 from controller.core.requests.api import ControllerRequest
+from controller.core.requests.errors import ErrorCode
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.observe.metrics import ControllerMetrics
@@ -148,6 +149,16 @@ def named(response: type, field: str, entry: type) -> Callable[[Any], Any]:
 
 def nothing_of(method: str) -> Callable[[Any], Any]:
     return lambda _: methods.response_of(ADMIN, method)()
+
+
+def counted(daemon: Any, method: str) -> dict[str, float]:
+    """How often a method was answered, by error."""
+    samples = daemon.metrics.requests.collect()[0].samples
+    return {
+        s.labels["error"]: s.value
+        for s in samples
+        if s.name.endswith("_total") and s.labels["method"] == method
+    }
 
 
 deleted = named(pb.DeleteTopicsResponse, "responses", pb.DeletedTopic)
@@ -350,9 +361,7 @@ async def test_a_broker_asks_for_itself_and_each_answer_is_counted(method: str, 
     answer = await rigged.ask(methods.request_of(BROKERS, method)(broker_id=broker_id, broker_epoch=2))
     error = "NONE" if broker_id == 2 else "CLUSTER_AUTHORIZATION_FAILED"
     assert (error_name(answer.error_code), len(rigged.called)) == (error, broker_id == 2)
-    registry, labels = rigged.metrics.registry, {"method": method, "error": error}
-    counted = registry.get_sample_value("partition_controller_requests_total", labels)
-    assert counted == 1
+    assert counted(rigged.daemon, method) == {error: 1}
 
 
 @pytest.mark.parametrize("reason", ["", " \t", "old"])
@@ -545,6 +554,20 @@ async def test_a_stream_is_opened_or_ends_with_the_refusal(may: bool) -> None:
         assert not closed
         caller = ("User:ANONYMOUS", "127.0.0.1")
         assert daemon.audit_log.records == [("Watch", caller, "CLUSTER_AUTHORIZATION_FAILED", False)]
+        assert counted(daemon, "Watch") == {"CLUSTER_AUTHORIZATION_FAILED": 1}
+
+
+async def test_of_a_stream_its_beginning_and_its_error_are_counted() -> None:
+    async def handler(request: Any, context: object) -> AsyncGenerator[Any, None]:
+        del request, context
+        for _ in range(3):
+            yield history_pb2.WatchResponse(records=["1"])
+        yield history_pb2.WatchResponse(error_code=ErrorCode.NOT_CONTROLLER.value)  # type: ignore[arg-type]
+
+    daemon = daemon_like(Denying(lambda *_: True), ControllerMetrics(CollectorRegistry()), None)
+    guarded = Guard(daemon, f"/{ADMIN}/Watch").stream(handler)
+    assert len([answer async for answer in guarded(history_pb2.WatchRequest(), Context())]) == 4
+    assert counted(daemon, "Watch") == {"NONE": 1, "NOT_CONTROLLER": 1}
 
 
 async def test_a_stream_ends_when_its_caller_may_no_longer() -> None:
