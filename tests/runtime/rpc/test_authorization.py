@@ -382,6 +382,7 @@ async def test_where_an_authorizer_decides_what_may_lose_data_takes_a_reason(
     answer = await rigged.ask(methods.request_of(ADMIN, method)(reason=reason, **fields))
     refused = openness is Openness.GUARDED and reason != "old"
     assert error_name(answer.error_code) == ("POLICY_VIOLATION" if refused else "NONE")
+    assert counted(rigged.daemon, method) == {error_name(answer.error_code): 1}
     assert len(rigged.called) == (not refused)
 
 
