@@ -128,9 +128,8 @@ class Term:
         self._outranked = outranked
         #: What this term leaves out.
         self.quarantine = quarantine
-        skipped = quarantine.events()
         self.machine = Machine(
-            settings.controller_id, won.epoch, core_settings(settings), new_topic_id, skipped
+            settings.controller_id, won.epoch, core_settings(settings), new_topic_id, quarantine.events()
         )
         #: Whether Kafka's brokers find this controller.
         self.leads_kafka = settings.leads_kafka
