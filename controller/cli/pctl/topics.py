@@ -386,7 +386,7 @@ async def _wait_until_deleted(options: Options, session: Session, names: list[st
 
 async def _deletion_progress(options: Options, session: Session, names: list[str]) -> Progress:
     """A topic is deleted when its marker is: the marker is deleted last."""
-    left = set(names) & set((await cluster_reader.look(session, topics=(), states=False)).deleting)
+    left = set(names) & set((await cluster_reader.look(session, topics=())).deleting)
     if not left:
         return Progress(0, len(names))
     answer = await ask(options, session, "ListTopicDeletions", pb.ListTopicDeletionsRequest())
