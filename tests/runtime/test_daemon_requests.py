@@ -395,7 +395,7 @@ async def test_what_an_operator_who_asks_it_to_resign_is_answered(
 
     monkeypatch.setattr(leadership_requests, "resign", resign)
     daemon: Any = SimpleNamespace(active=leads)
-    found = await LeadershipService(daemon).methods()["ResignController"](request_, None)
+    found = await LeadershipService(daemon).methods()["ResignController"](request_)
     error = common_pb2.ErrorCode.Name(found.error_code)
     assert (error, found.error_message) == answer
     successor = request_.successor if request_.HasField("successor") else None

@@ -6,7 +6,7 @@ Requests to the machine wait in the same queue as those of brokers.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from controller.runtime import state
 from controller.runtime.daemon import Daemon
 from controller.runtime.observe.loop_lag import AT_ONCE, given_way, in_turns
 from controller.runtime.push.messages import endpoints_of
-from controller.runtime.rpc.access import Stream
+from controller.runtime.rpc.access import Stream, Unary
 from controller.runtime.rpc.history_service import HistoryService
 from controller.runtime.rpc.inspection_service import (
     InspectionRefusedError,
@@ -40,7 +40,6 @@ from proto.gen import admin_service_pb2 as pb
 from proto.gen import maintenance_pb2
 from proto.security.access import Openness
 
-Handler = Callable[[Any, object], Awaitable[Message]]
 #: What a reply may have by the thousand, and how many are translated in one turn: topics have up to thousands of
 #: partitions, resources have settings.
 _AT_ONCE = {"topics": 5, "resources": 100, "partitions": AT_ONCE}
@@ -69,7 +68,7 @@ class AdminService:
         """Handlers of streaming methods by the method's name on the wire."""
         return {"Watch": self._history.watch}
 
-    def methods(self) -> dict[str, Handler]:
+    def methods(self) -> dict[str, Unary]:
         """Handlers by the method's name on the wire."""
         looks: dict[str, Look] = {
             **self._inspection.looks(),
@@ -85,11 +84,10 @@ class AdminService:
             "ListHistory": self._history.list_history,
         }
 
-    def _asking(self, name: str, method: Asked) -> Handler:
+    def _asking(self, name: str, method: Asked) -> Unary:
         """A handler that translates a request, passes it to the machine, and translates the response."""
 
-        async def handle(request: Message, context: object) -> Message:
-            del context
+        async def handle(request: Message) -> Message:
             try:
                 asked: ControllerRequest = method.read(request)
             except BadRequestError as error:
@@ -103,11 +101,10 @@ class AdminService:
 
         return handle
 
-    def _looking(self, name: str, look: Look) -> Handler:
+    def _looking(self, name: str, look: Look) -> Unary:
         """A handler that answers from the controller's state, or from a copy of it."""
 
-        async def handle(request: Message, context: object) -> Message:
-            del context
+        async def handle(request: Message) -> Message:
             term = self._leading()
             if term is None:
                 return self._refusal(name, ErrorCode.NOT_CONTROLLER, "")

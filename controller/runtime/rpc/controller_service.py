@@ -46,11 +46,8 @@ class ControllerService:
             "AllocateProducerIds": self._allocate_producer_ids,
         }
 
-    async def _alter_partition(
-        self, request: pb.AlterPartitionRequest, context: object
-    ) -> pb.AlterPartitionResponse:
+    async def _alter_partition(self, request: pb.AlterPartitionRequest) -> pb.AlterPartitionResponse:
         """Change ISRs (reference, section 8.4). Partition results are in the request's order."""
-        del context
         proposals = await _each(request.partitions, _proposal)
         answer = await self._ask(AlterPartition(request.broker_id, request.broker_epoch, proposals))
         assert isinstance(answer, AlterPartitionReply)
@@ -63,10 +60,9 @@ class ControllerService:
         )
 
     async def _controlled_shutdown(
-        self, request: pb.ControlledShutdownRequest, context: object
+        self, request: pb.ControlledShutdownRequest
     ) -> pb.ControlledShutdownResponse:
         """Move leaderships away from a broker that shuts down (reference, section 6)."""
-        del context
         answer = await self._ask(ControlledShutdown(request.broker_id, request.broker_epoch))
         assert isinstance(answer, ControlledShutdownReply)
         return pb.ControlledShutdownResponse(
@@ -77,10 +73,9 @@ class ControllerService:
         )
 
     async def _allocate_producer_ids(
-        self, request: pb.AllocateProducerIdsRequest, context: object
+        self, request: pb.AllocateProducerIdsRequest
     ) -> pb.AllocateProducerIdsResponse:
         """Reserve a block of producer ids for a broker (reference, section 8.6)."""
-        del context
         answer = await self._ask(AllocateProducerIds(request.broker_id, request.broker_epoch))
         assert isinstance(answer, AllocateProducerIdsReply)
         return pb.AllocateProducerIdsResponse(

@@ -39,9 +39,8 @@ class HistoryService:
         self._one_at_a_time = asyncio.Lock()
         self.watchers = 0
 
-    async def list_history(self, request: pb.ListHistoryRequest, context: object) -> pb.ListHistoryResponse:
+    async def list_history(self, request: pb.ListHistoryRequest) -> pb.ListHistoryResponse:
         """The newest records that pass the filter, from the active controller's memory, or on request a standby's."""
-        del context
         try:
             wanted, limit = _read_listing(request)
         except BadRequestError as error:
@@ -67,11 +66,8 @@ class HistoryService:
             controller_id=self._daemon.settings.controller_id,
         )
 
-    async def watch(
-        self, request: pb.WatchRequest, context: object
-    ) -> AsyncGenerator[pb.WatchResponse, None]:
+    async def watch(self, request: pb.WatchRequest) -> AsyncGenerator[pb.WatchResponse, None]:
         """New records, until the caller cancels or this term of leadership is over."""
-        del context
         try:
             wanted = _read_filter(request.filter)
         except BadRequestError as error:

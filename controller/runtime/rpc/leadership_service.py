@@ -22,7 +22,7 @@ class LeadershipService:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
 
-    def methods(self) -> dict[str, Callable[[Any, object], Awaitable[pb.OperatorResponse]]]:
+    def methods(self) -> dict[str, Callable[[Any], Awaitable[pb.OperatorResponse]]]:
         """Handlers by the method's name on the wire."""
         return {
             "ResignController": _answering(self._resign),
@@ -60,9 +60,8 @@ class LeadershipService:
 
 def _answering(
     work: Callable[[Any], Awaitable[Answer]],
-) -> Callable[[Any, object], Awaitable[pb.OperatorResponse]]:
-    async def handle(request: Any, context: object) -> pb.OperatorResponse:
-        del context
+) -> Callable[[Any], Awaitable[pb.OperatorResponse]]:
+    async def handle(request: Any) -> pb.OperatorResponse:
         try:
             error, message = await work(request)
         except (LeadershipError, ConnectionLossError) as failure:

@@ -24,7 +24,6 @@ from controller.runtime import term
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.rpc import server
-from controller.runtime.rpc.access import Guard
 from controller.runtime.rpc.admin_service import AdminService
 from controller.runtime.rpc.controller_service import ControllerService
 from controller.runtime.rpc.methods import ADMIN_SERVICE, CONTROLLER_SERVICE
@@ -151,8 +150,8 @@ class FuzzedController:
         admin = AdminService(self.daemon)
         controller = ControllerService(self.daemon).methods()
         return {
-            ADMIN_SERVICE: server._service(ADMIN_SERVICE, admin.methods(), admin.streams()),
-            CONTROLLER_SERVICE: server._service(CONTROLLER_SERVICE, controller, {}),
+            ADMIN_SERVICE: server._service(self.daemon, ADMIN_SERVICE, admin.methods(), admin.streams()),
+            CONTROLLER_SERVICE: server._service(self.daemon, CONTROLLER_SERVICE, controller, {}),
         }
 
     def _transactions(self) -> int:
@@ -189,8 +188,9 @@ class FuzzedController:
     async def _call(self, method: str, request: bytes) -> Any:
         known = METHODS[method]
         path = f"/{known.containing_service.full_name}/{method}"
-        found = self._services[known.containing_service.full_name].service(SimpleNamespace(method=path))
-        handler: Any = server._guarded(found, Guard(self.daemon, path))
+        handler: Any = self._services[known.containing_service.full_name].service(
+            SimpleNamespace(method=path)
+        )
         asked = handler.request_deserializer(request)
         async with asyncio.timeout(ANSWER_S):
             if not known.server_streaming:

@@ -23,7 +23,7 @@ from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.rpc import access, methods
 from controller.runtime.rpc.access import Guard
 from controller.runtime.rpc.methods import ADMIN_SERVICE, CONTROLLER_SERVICE
-from controller.runtime.rpc.server import _named, _named_stream, start_server
+from controller.runtime.rpc.server import _named, _named_stream, _service, start_server
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, controller_service_pb2, history_pb2, inspection_pb2, maintenance_pb2
 from proto.security.access import Openness
@@ -134,8 +134,7 @@ class Rigged:
         )
 
     async def ask(self, request: Any) -> Any:
-        async def handler(request: Any, context: object) -> Any:
-            del context
+        async def handler(request: Any) -> Any:
             self.called.append(request)
             return self._answer(request)
 
@@ -533,8 +532,8 @@ async def test_a_method_without_a_rule_is_refused(monkeypatch: pytest.MonkeyPatc
 async def test_a_stream_is_opened_or_ends_with_the_refusal(may: bool) -> None:
     closed = []
 
-    async def handler(request: Any, context: object) -> AsyncGenerator[Any, None]:
-        del request, context
+    async def handler(request: Any) -> AsyncGenerator[Any, None]:
+        del request
         try:
             yield history_pb2.WatchResponse(records=["1"])
             yield history_pb2.WatchResponse(records=["2"])
@@ -559,8 +558,8 @@ async def test_a_stream_is_opened_or_ends_with_the_refusal(may: bool) -> None:
 
 
 async def test_of_a_stream_its_beginning_and_its_error_are_counted() -> None:
-    async def handler(request: Any, context: object) -> AsyncGenerator[Any, None]:
-        del request, context
+    async def handler(request: Any) -> AsyncGenerator[Any, None]:
+        del request
         for _ in range(3):
             yield history_pb2.WatchResponse(records=["1"])
         yield history_pb2.WatchResponse(error_code=ErrorCode.NOT_CONTROLLER.value)  # type: ignore[arg-type]
@@ -575,8 +574,8 @@ async def test_a_stream_ends_when_its_caller_may_no_longer() -> None:
     """A token that is removed, and rules that change, end what was begun with them."""
     may, closed = [True], []
 
-    async def handler(request: Any, context: object) -> AsyncGenerator[Any, None]:
-        del request, context
+    async def handler(request: Any) -> AsyncGenerator[Any, None]:
+        del request
         try:
             for number in range(3):
                 yield history_pb2.WatchResponse(records=[str(number)])
@@ -594,8 +593,8 @@ async def test_a_stream_ends_when_its_caller_may_no_longer() -> None:
     assert closed
     assert len(daemon.audit_log.records) == 1
 
-    async def unknown(request: Any, context: object) -> AsyncGenerator[Any, None]:
-        async for answer in handler(request, context):
+    async def unknown(request: Any) -> AsyncGenerator[Any, None]:
+        async for answer in handler(request):
             daemon.callers = SimpleNamespace(of_rpc=removed)
             yield answer
 
@@ -605,6 +604,26 @@ async def test_a_stream_ends_when_its_caller_may_no_longer() -> None:
     may[0] = True
     with pytest.raises(UnauthenticatedError):
         await anext(Guard(daemon, f"/{ADMIN}/Watch").stream(unknown)(history_pb2.WatchRequest(), Context()))
+
+
+async def test_each_method_has_a_guard_of_its_own() -> None:
+    async def unary(_: Any) -> Any:
+        return pb.ElectLeadersResponse()
+
+    async def stream(_: Any) -> AsyncGenerator[Any, None]:
+        yield history_pb2.WatchResponse()
+
+    daemon = daemon_like(Denying(), ControllerMetrics(CollectorRegistry()), None)
+    methods_ = {"ElectLeaders": unary, "Plan": unary}
+    service = _service(daemon, ADMIN, methods_, {"Watch": stream})
+    for method in (*methods_, "Watch"):
+        handler: Any = service.service(SimpleNamespace(method=f"/{ADMIN}/{method}"))
+        if method == "Watch":
+            (answer,) = [each async for each in handler.unary_stream(None, Context())]
+        else:
+            answer = await handler.unary_unary(None, Context())
+        assert error_name(answer.error_code) == "CLUSTER_AUTHORIZATION_FAILED"
+        assert counted(daemon, method) == {"CLUSTER_AUTHORIZATION_FAILED": 1}
 
 
 # --- over real gRPC --------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,47 +36,14 @@ async def test_a_stream_that_asks_for_too_much_is_refused_and_nothing_else(
     monkeypatch.setattr(server, "excess", lambda _: "topics: too many")
     asked: list[Any] = []
 
-    async def handler(request: Any, _context: Any) -> AsyncGenerator[maintenance_pb2.OperatorResponse, None]:
+    async def handler(request: Any) -> AsyncGenerator[maintenance_pb2.OperatorResponse, None]:
         asked.append(request)
         yield maintenance_pb2.OperatorResponse()
 
     limited = server._limited_stream("Watch", handler, maintenance_pb2.OperatorResponse)
-    answers: Any = [answer async for answer in limited(pb.DescribeConfigsRequest(), None)]
+    answers: Any = [answer async for answer in limited(pb.DescribeConfigsRequest())]
     assert [answer.error_message for answer in answers] == ["topics: too many"]
     assert asked == []
-
-
-async def test_each_method_has_a_guard_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    handlers = {path: object() for path in ("/one", "/two")}
-    monkeypatch.setattr(server, "Guard", lambda _daemon, path: path)
-    monkeypatch.setattr(server, "_guarded", lambda handler, guard: (handler, guard))
-    interceptor = server._Authorization(SimpleNamespace())  # type: ignore[arg-type]
-
-    async def known(details: Any) -> Any:
-        return handlers.get(details.method)
-
-    for path in ("/one", "/two", "/none", "/one"):
-        details: Any = SimpleNamespace(method=path)
-        found: Any = await interceptor.intercept_service(known, details)
-        assert found == (None if path == "/none" else (handlers[path], path))
-
-
-def test_a_stream_is_guarded_as_a_stream() -> None:
-    guarded: list[str] = []
-    guard: Any = SimpleNamespace(
-        unary=lambda handler: (guarded.append("unary"), handler)[1],  # type: ignore[func-returns-value]
-        stream=lambda handler: (guarded.append("stream"), handler)[1],  # type: ignore[func-returns-value]
-    )
-    for streaming in (False, True):
-        handler: Any = SimpleNamespace(
-            unary_unary=object(),
-            unary_stream=object(),
-            response_streaming=streaming,
-            request_deserializer=None,
-            response_serializer=None,
-        )
-        assert server._guarded(handler, guard).response_streaming is streaming
-    assert guarded == ["unary", "stream"]
 
 
 def test_what_does_not_parse_is_none_and_told_in_one_line() -> None:
