@@ -95,7 +95,7 @@ class Setting(NamedTuple):
             # msgspec would accept 1e3 and 1.0 too. The limit on digits keeps int() from raising its own error.
             value = int(value) if re.fullmatch(r"[+-]?[0-9]{1,20}", value) else value
         elif self.type is bool and isinstance(value, str):
-            value = {"true": True, "on": True, "false": False, "off": False}.get(value.lower(), value)
+            value = {"true": True, "false": False}.get(value.lower(), value)
         elif get_origin(self.type) is Literal and isinstance(value, str):
             value = next((word for word in get_args(self.type) if word.lower() == value.lower()), value)
         return msgspec.convert(value, Annotated[(self.type, *self.meta)])

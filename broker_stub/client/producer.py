@@ -76,9 +76,8 @@ class Producer:
     """Sends records to partition leaders.
 
     ``bootstrap``: addresses, host:port. ``acks``: -1, wait for all in-sync replicas; 1, for the leader; 0, for none.
-    ``linger_ms``: how long to wait for more records before a request. ``batch_bytes``: limit of a request.
-    ``request_timeout_ms``: how long the broker waits for in-sync replicas. ``delivery_timeout_ms``: how long a send is
-    retried. ``pending_max``: limit of concurrent sends; further ones wait.
+    ``batch_bytes``: limit of a request. ``request_timeout_ms``: how long the broker waits for in-sync replicas.
+    ``delivery_timeout_ms``: how long a send is retried.
     """
 
     def __init__(
@@ -86,22 +85,19 @@ class Producer:
         bootstrap: Sequence[str],
         acks: int = -1,
         *,
-        linger_ms: int = 0,
         batch_bytes: int = 256 * 1024,
         request_timeout_ms: int = 5_000,
         delivery_timeout_ms: int = 120_000,
-        pending_max: int = 10_000,
         connections: Connections | None = None,
     ) -> None:
         if acks not in ACKS:
             raise ValueError(f"acks = {acks}: must be one of {', '.join(map(str, ACKS))}")
         self._connections = connections or Connections()
         self.metadata = Metadata(self._connections, bootstrap)
-        self._acks, self._linger_s, self._batch_bytes = acks, linger_ms / 1000, batch_bytes
+        self._acks, self._batch_bytes = acks, batch_bytes
         self._request_timeout_s = request_timeout_ms / 1000
         self._delivery_timeout_s = delivery_timeout_ms / 1000
         self._queues: dict[Key, _PartitionQueue] = {}
-        self._send_slots = asyncio.Semaphore(pending_max)
         self._partitioner = StickyPartitioner(batch_bytes)
 
     async def __aenter__(self) -> Producer:
@@ -127,17 +123,16 @@ class Producer:
         """
         if not records:
             raise ValueError("records: must be at least one")
-        async with self._send_slots:
-            size = sum(len(key or b"") + len(value or b"") + 16 for key, value in records)
-            loop = asyncio.get_running_loop()
-            send = _Send(records, size, time.monotonic() + self._delivery_timeout_s, loop.create_future())
-            queue = self._queues.get((topic, partition))
-            if queue is None:
-                queue = self._queues[topic, partition] = _PartitionQueue()
-                queue.task = asyncio.create_task(self._work((topic, partition), queue))
-            queue.waiting.append(send)
-            queue.changed.set()
-            return await send.done
+        size = sum(len(key or b"") + len(value or b"") + 16 for key, value in records)
+        loop = asyncio.get_running_loop()
+        send = _Send(records, size, time.monotonic() + self._delivery_timeout_s, loop.create_future())
+        queue = self._queues.get((topic, partition))
+        if queue is None:
+            queue = self._queues[topic, partition] = _PartitionQueue()
+            queue.task = asyncio.create_task(self._work((topic, partition), queue))
+        queue.waiting.append(send)
+        queue.changed.set()
+        return await send.done
 
     async def close(self) -> None:
         """Stop at once: sends that are not acknowledged fail with DeliveryError."""
@@ -154,8 +149,6 @@ class Producer:
             while not queue.waiting:
                 queue.changed.clear()
                 await queue.changed.wait()
-            if self._linger_s:
-                await asyncio.sleep(self._linger_s)
             taken = [queue.waiting.popleft()]
             size = taken[0].size
             while queue.waiting and size + queue.waiting[0].size <= self._batch_bytes:

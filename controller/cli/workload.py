@@ -133,7 +133,7 @@ def workload(
 
 async def _from_zookeeper(connect: str) -> list[str]:
     async with cluster_reader.connected(connect, ZOOKEEPER_TIMEOUT_MS, create_chroot=False) as session:
-        return broker_addresses(await cluster_reader.look(session, topics=(), states=False))
+        return broker_addresses(await cluster_reader.look(session, topics=()))
 
 
 def _data_dirs(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[int, Path]:

@@ -5,7 +5,7 @@ Only what ends with the leader that it promises stays, and of two changes that d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -35,15 +35,13 @@ _TRIED_MAX = 10
 _WHO = ("tried by the planner", "planner")
 
 
-def checked(
-    snapshot: Snapshot, explained: PartitionExplanation, give_way: Callable[[], None] = lambda: None
-) -> PartitionExplanation:
-    """The explanation without advice that does not work. ``give_way`` as for Executor."""
+def checked(snapshot: Snapshot, explained: PartitionExplanation) -> PartitionExplanation:
+    """The explanation without advice that does not work."""
     key = (explained.topic, explained.partition)
     small = of_partition(snapshot, key)
     kept: list[Change] = []
     for change in explained.advice:
-        found = change if change.steps is None else _that_work(small, key, change, give_way)
+        found = change if change.steps is None else _that_work(small, key, change)
         if found is not None and not any(_is_simpler(other, found) for other in kept):
             kept.append(found)
     return replace(explained, advice=tuple(kept))
@@ -53,20 +51,18 @@ def _is_simpler(one: Change, other: Change) -> bool:
     return one.steps is not None and other.steps is not None and one.steps < other.steps
 
 
-def _that_work(snapshot: Snapshot, key: Key, change: Change, give_way: Callable[[], None]) -> Change | None:
+def _that_work(snapshot: Snapshot, key: Key, change: Change) -> Change | None:
     """The change with those of its brokers that give the partition a leader; None: it does not."""
     if not change.brokers:
-        return change if _leads(snapshot, key, change, NO_LEADER, give_way) else None
+        return change if _leads(snapshot, key, change, NO_LEADER) else None
     brokers = change.brokers[:_TRIED_MAX]
-    working = tuple(b for b in brokers if _leads(snapshot, key, change, b, give_way))
+    working = tuple(b for b in brokers if _leads(snapshot, key, change, b))
     return change._replace(brokers=working) if working else None
 
 
-def _leads(
-    snapshot: Snapshot, key: Key, change: Change, broker_id: int, give_way: Callable[[], None]
-) -> bool:
+def _leads(snapshot: Snapshot, key: Key, change: Change, broker_id: int) -> bool:
     assert change.steps is not None
-    executor = Executor(snapshot, give_way)
+    executor = Executor(snapshot)
     for step in Remedy:
         if step not in change.steps:
             continue

@@ -362,7 +362,7 @@ class Playground:
         request = pb.CreateTopicsRequest(topics=[topic])
         began, attempts = time.monotonic(), 0
         while True:
-            cluster_state = await self.look(session, topics=(), states=False)
+            cluster_state = await self.look(session, topics=())
             attempts += 1
             try:
                 (answer,) = (
@@ -390,7 +390,7 @@ class Playground:
         started = time.monotonic()
         controllers = [self.members[name] for name in self.members if name.startswith("controller-")]
         while True:
-            cluster_state = await self.look(session, topics=(), states=False)
+            cluster_state = await self.look(session, topics=())
             if cluster_state.controller_endpoint and cluster_state.controller_id != other_than:
                 answer = await admin.describe_cluster(cluster_state.controller_endpoint, 1.0, self.tls)
                 if not isinstance(answer, str) and answer.error_code == 0:

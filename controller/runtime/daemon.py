@@ -476,6 +476,7 @@ class Daemon:
             self._journal,
             self.metrics,
             kafka=kafka,
+            questions=self.questions,
             outranked=self.outranked,
             tls=self.tls,
             quarantine=left_out,

@@ -112,6 +112,7 @@ class Term:
         metrics: ControllerMetrics,
         *,
         kafka: KafkaSide,
+        questions: BrokerQuestions,
         outranked: Outranked,
         tls: GrpcTls | None,
         quarantine: Quarantine,
@@ -127,9 +128,8 @@ class Term:
         self._outranked = outranked
         #: What this term leaves out.
         self.quarantine = quarantine
-        skipped = quarantine.events()
         self.machine = Machine(
-            settings.controller_id, won.epoch, core_settings(settings), new_topic_id, skipped
+            settings.controller_id, won.epoch, core_settings(settings), new_topic_id, quarantine.events()
         )
         #: Whether Kafka's brokers find this controller.
         self.leads_kafka = settings.leads_kafka
@@ -156,7 +156,7 @@ class Term:
             on_idle=self._rest,
         )
         expected.follow(cluster)
-        self.auditor = self._new_auditor(expected, metrics, settings, kafka)
+        self.auditor = self._new_auditor(expected, metrics, settings, questions)
         self._comparisons = self._new_comparisons(expected, metrics)
         self._state_rounds = StateRounds(cluster, settings.audit_interval_seconds)
         self._traces = journal.traces
@@ -175,10 +175,13 @@ class Term:
         self._idle_checks, self._recorded = 0, False
 
     def _new_auditor(
-        self, expected: Expected, metrics: ControllerMetrics, settings: Settings, kafka: KafkaSide
+        self,
+        expected: Expected,
+        metrics: ControllerMetrics,
+        settings: Settings,
+        questions: BrokerQuestions,
     ) -> Auditor:
         """Compares what brokers hold with what they were told, all the time."""
-        questions = BrokerQuestions(str(settings.controller_id), kafka.listeners, kafka.security)
         return Auditor(
             self.machine.cluster,
             expected,

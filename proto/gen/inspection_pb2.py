@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from proto.gen import common_pb2 as proto_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16proto/inspection.proto\x12\x17partition_controller.v1\x1a\x12proto/common.proto\"\xaa\x02\n\x19TopicPartitionDescription\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06leader\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x05\x12\x10\n\x08replicas\x18\x05 \x03(\x05\x12\x0b\n\x03isr\x18\x06 \x03(\x05\x12\x17\n\x0f\x61\x64\x64ing_replicas\x18\x07 \x03(\x05\x12\x19\n\x11removing_replicas\x18\x08 \x03(\x05\x12\x18\n\x10offline_replicas\x18\t \x03(\x05\x12\x36\n\nerror_code\x18\n \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x16\n\x0eleader_problem\x18\x0b \x01(\t\"\xc9\x01\n\x10TopicDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x36\n\nerror_code\x18\x03 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x46\n\npartitions\x18\x05 \x03(\x0b\x32\x32.partition_controller.v1.TopicPartitionDescription\"\'\n\x15\x44\x65scribeTopicsRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\"\xa2\x01\n\x16\x44\x65scribeTopicsResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x39\n\x06topics\x18\x03 \x03(\x0b\x32).partition_controller.v1.TopicDescription\")\n\x17\x44\x65scribeReplicasRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\"_\n\rReplicaOnDisk\x12\x0e\n\x06\x62roker\x18\x01 \x01(\x05\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x12\n\noffset_lag\x18\x03 \x01(\x03\x12\x16\n\x0eon_failed_disk\x18\x04 \x01(\x08\"m\n\x0fPartitionOnDisk\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x38\n\x08replicas\x18\x03 \x03(\x0b\x32&.partition_controller.v1.ReplicaOnDisk\"+\n\x0cSilentBroker\x12\x0e\n\x06\x62roker\x18\x01 \x01(\x05\x12\x0b\n\x03why\x18\x02 \x01(\t\"\xde\x01\n\x18\x44\x65scribeReplicasResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12<\n\npartitions\x18\x03 \x03(\x0b\x32(.partition_controller.v1.PartitionOnDisk\x12\x35\n\x06silent\x18\x04 \x03(\x0b\x32%.partition_controller.v1.SilentBroker\"\xd4\x01\n\x0e\x45xplainRequest\x12;\n\tpartition\x18\x01 \x01(\x0b\x32&.partition_controller.v1.PartitionNameH\x00\x12\x10\n\x06\x62roker\x18\x02 \x01(\x05H\x00\x12\x14\n\ncontroller\x18\x03 \x01(\x08H\x00\x12\x12\n\x08\x64\x65letion\x18\x04 \x01(\tH\x00\x12>\n\x0creassignment\x18\x05 \x01(\x0b\x32&.partition_controller.v1.PartitionNameH\x00\x42\t\n\x07subject\"@\n\x0e\x43\x61ndidateTried\x12\x0e\n\x06\x62roker\x18\x01 \x01(\x05\x12\x0e\n\x06\x66\x61iled\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"y\n\tRuleTried\x12\x0c\n\x04rule\x18\x01 \x01(\t\x12\x11\n\tpermitted\x18\x02 \x01(\x08\x12;\n\ncandidates\x18\x03 \x03(\x0b\x32\'.partition_controller.v1.CandidateTried\x12\x0e\n\x06leader\x18\x04 \x01(\x05\"\xba\x02\n\x0f\x45xplainResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x0f\n\x07summary\x18\x03 \x01(\t\x12\x31\n\x05rules\x18\x04 \x03(\x0b\x32\".partition_controller.v1.RuleTried\x12\r\n\x05notes\x18\x05 \x03(\t\x12\x0f\n\x07\x63hanges\x18\x06 \x03(\t\x12\r\n\x05words\x18\x07 \x03(\t\x12\x15\n\rcontroller_id\x18\x08 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\t \x01(\x05\x12\x10\n\x08\x65vent_id\x18\n \x01(\x03\x12\r\n\x05\x63\x61use\x18\x0b \x01(\t\x12\x13\n\x0b\x65xplanation\x18\x0c \x01(\t\"\xa3\x02\n\x0bPlanRequest\x12\x39\n\x0b\x62roker_loss\x18\x01 \x01(\x0b\x32\".partition_controller.v1.BrokerSetH\x00\x12\x13\n\track_loss\x18\x02 \x01(\tH\x00\x12=\n\x0frolling_restart\x18\x03 \x01(\x0b\x32\".partition_controller.v1.BrokerSetH\x00\x12\x0f\n\x05\x64rain\x18\x04 \x01(\x05H\x00\x12\x1c\n\x12preferred_election\x18\x08 \x01(\x08H\x00\x12\x17\n\x0fmin_isr_default\x18\x05 \x01(\x05\x12\x13\n\x0blist_writes\x18\x06 \x01(\x08\x12\x12\n\x05\x62\x61tch\x18\x07 \x01(\x05H\x01\x88\x01\x01\x42\n\n\x08scenarioB\x08\n\x06_batch\"\x1f\n\tBrokerSet\x12\x12\n\nbroker_ids\x18\x01 \x03(\x05\"y\n\x0cPlanResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x0c\n\x04plan\x18\x03 \x01(\t\x12\x0c\n\x04safe\x18\x04 \x01(\x08\"C\n\rDryRunRequest\x12\x32\n\x05steps\x18\x01 \x03(\x0b\x32#.partition_controller.v1.DryRunStep\"-\n\nDryRunStep\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\x0c\"\x83\x01\n\x0e\x44ryRunResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x11\n\tresponses\x18\x03 \x03(\x0c\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\t\"g\n\x15\x43heckStoppableRequest\x12\x12\n\nbroker_ids\x18\x01 \x03(\x05\x12\x17\n\x0fmin_isr_default\x18\x02 \x01(\x05\x12!\n\x19tolerate_under_replicated\x18\x03 \x01(\x08\"\x86\x01\n\nStopReason\x12\x0b\n\x03why\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x39\n\tpartition\x18\x03 \x01(\x0b\x32&.partition_controller.v1.PartitionName\x12\x12\n\nbroker_ids\x18\x04 \x03(\x05\x12\x0e\n\x06\x63hange\x18\x05 \x01(\t\"z\n\x0cStopApproval\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x04 \x01(\t\x12\r\n\x05\x61t_ms\x18\x05 \x01(\x03\x12\x12\n\noverridden\x18\x06 \x03(\t\"\xae\x02\n\x16\x43heckStoppableResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x34\n\x07reasons\x18\x03 \x03(\x0b\x32#.partition_controller.v1.StopReason\x12\x0e\n\x06margin\x18\x04 \x01(\x05\x12\x0f\n\x07largest\x18\x05 \x03(\x05\x12\r\n\x05\x65xact\x18\x06 \x01(\x08\x12\x38\n\tapprovals\x18\x07 \x03(\x0b\x32%.partition_controller.v1.StopApproval\x12\x15\n\rshutting_down\x18\x08 \x03(\x05\x12\x0e\n\x06\x61nswer\x18\t \x01(\t\"\x85\x01\n\x12\x41pproveStopRequest\x12=\n\x05\x63heck\x18\x01 \x01(\x0b\x32..partition_controller.v1.CheckStoppableRequest\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\x12\x10\n\x08override\x18\x04 \x01(\x08\"Q\n\x1bWithdrawStopApprovalRequest\x12\x12\n\nbroker_ids\x18\x01 \x03(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\"\xa7\x01\n\x1cWithdrawStopApprovalResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x38\n\tapprovals\x18\x03 \x03(\x0b\x32%.partition_controller.v1.StopApproval\"0\n\x0c\x41uditRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x10\n\x08recorded\x18\x02 \x01(\x08\"\xc2\x01\n\x0b\x42rokerAudit\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x36\n\x07verdict\x18\x02 \x01(\x0e\x32%.partition_controller.v1.AuditVerdict\x12\x0b\n\x03why\x18\x03 \x01(\t\x12\x13\n\x0b\x61sked_at_ms\x18\x04 \x01(\x03\x12\x13\n\x0b\x64ifferences\x18\x05 \x01(\x05\x12\x13\n\x0btopics_left\x18\x06 \x01(\x05\x12\x12\n\x05\x61ge_s\x18\x07 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_age_s\"o\n\x0eReplicaProblem\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x11\n\tbroker_id\x18\x03 \x01(\x05\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x0c\n\x04what\x18\x05 \x01(\t\x12\x0c\n\x04mend\x18\x06 \x01(\t\"\xe7\x01\n\rAuditResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x35\n\x07\x62rokers\x18\x03 \x03(\x0b\x32$.partition_controller.v1.BrokerAudit\x12\x39\n\x08problems\x18\x04 \x03(\x0b\x32\'.partition_controller.v1.ReplicaProblem\x12\x15\n\rproblems_left\x18\x05 \x01(\x05*\x84\x01\n\x0c\x41uditVerdict\x12\x11\n\rAUDIT_NOT_YET\x10\x00\x12\x0f\n\x0b\x41UDIT_EQUAL\x10\x01\x12\x13\n\x0f\x41UDIT_DIFFERENT\x10\x02\x12\x11\n\rAUDIT_PENDING\x10\x03\x12\x15\n\x11\x41UDIT_UNREACHABLE\x10\x04\x12\x11\n\rAUDIT_PARTIAL\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16proto/inspection.proto\x12\x17partition_controller.v1\x1a\x12proto/common.proto\"\xaa\x02\n\x19TopicPartitionDescription\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06leader\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x05\x12\x10\n\x08replicas\x18\x05 \x03(\x05\x12\x0b\n\x03isr\x18\x06 \x03(\x05\x12\x17\n\x0f\x61\x64\x64ing_replicas\x18\x07 \x03(\x05\x12\x19\n\x11removing_replicas\x18\x08 \x03(\x05\x12\x18\n\x10offline_replicas\x18\t \x03(\x05\x12\x36\n\nerror_code\x18\n \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x16\n\x0eleader_problem\x18\x0b \x01(\t\"\xc9\x01\n\x10TopicDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x36\n\nerror_code\x18\x03 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x46\n\npartitions\x18\x05 \x03(\x0b\x32\x32.partition_controller.v1.TopicPartitionDescription\"\'\n\x15\x44\x65scribeTopicsRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\"\xa2\x01\n\x16\x44\x65scribeTopicsResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x39\n\x06topics\x18\x03 \x03(\x0b\x32).partition_controller.v1.TopicDescription\")\n\x17\x44\x65scribeReplicasRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\"_\n\rReplicaOnDisk\x12\x0e\n\x06\x62roker\x18\x01 \x01(\x05\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x12\n\noffset_lag\x18\x03 \x01(\x03\x12\x16\n\x0eon_failed_disk\x18\x04 \x01(\x08\"m\n\x0fPartitionOnDisk\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x38\n\x08replicas\x18\x03 \x03(\x0b\x32&.partition_controller.v1.ReplicaOnDisk\"+\n\x0cSilentBroker\x12\x0e\n\x06\x62roker\x18\x01 \x01(\x05\x12\x0b\n\x03why\x18\x02 \x01(\t\"\xde\x01\n\x18\x44\x65scribeReplicasResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12<\n\npartitions\x18\x03 \x03(\x0b\x32(.partition_controller.v1.PartitionOnDisk\x12\x35\n\x06silent\x18\x04 \x03(\x0b\x32%.partition_controller.v1.SilentBroker\"\xd4\x01\n\x0e\x45xplainRequest\x12;\n\tpartition\x18\x01 \x01(\x0b\x32&.partition_controller.v1.PartitionNameH\x00\x12\x10\n\x06\x62roker\x18\x02 \x01(\x05H\x00\x12\x14\n\ncontroller\x18\x03 \x01(\x08H\x00\x12\x12\n\x08\x64\x65letion\x18\x04 \x01(\tH\x00\x12>\n\x0creassignment\x18\x05 \x01(\x0b\x32&.partition_controller.v1.PartitionNameH\x00\x42\t\n\x07subject\"u\n\x0f\x45xplainResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x13\n\x0b\x65xplanation\x18\x03 \x01(\t\"\xa3\x02\n\x0bPlanRequest\x12\x39\n\x0b\x62roker_loss\x18\x01 \x01(\x0b\x32\".partition_controller.v1.BrokerSetH\x00\x12\x13\n\track_loss\x18\x02 \x01(\tH\x00\x12=\n\x0frolling_restart\x18\x03 \x01(\x0b\x32\".partition_controller.v1.BrokerSetH\x00\x12\x0f\n\x05\x64rain\x18\x04 \x01(\x05H\x00\x12\x1c\n\x12preferred_election\x18\x08 \x01(\x08H\x00\x12\x17\n\x0fmin_isr_default\x18\x05 \x01(\x05\x12\x13\n\x0blist_writes\x18\x06 \x01(\x08\x12\x12\n\x05\x62\x61tch\x18\x07 \x01(\x05H\x01\x88\x01\x01\x42\n\n\x08scenarioB\x08\n\x06_batch\"\x1f\n\tBrokerSet\x12\x12\n\nbroker_ids\x18\x01 \x03(\x05\"y\n\x0cPlanResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x0c\n\x04plan\x18\x03 \x01(\t\x12\x0c\n\x04safe\x18\x04 \x01(\x08\"C\n\rDryRunRequest\x12\x32\n\x05steps\x18\x01 \x03(\x0b\x32#.partition_controller.v1.DryRunStep\"-\n\nDryRunStep\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\x0c\"\x83\x01\n\x0e\x44ryRunResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x11\n\tresponses\x18\x03 \x03(\x0c\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\t\"g\n\x15\x43heckStoppableRequest\x12\x12\n\nbroker_ids\x18\x01 \x03(\x05\x12\x17\n\x0fmin_isr_default\x18\x02 \x01(\x05\x12!\n\x19tolerate_under_replicated\x18\x03 \x01(\x08\"\x8a\x01\n\x16\x43heckStoppableResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x0e\n\x06\x61nswer\x18\x03 \x01(\t\x12\x11\n\tstoppable\x18\x04 \x01(\x08\"\x85\x01\n\x12\x41pproveStopRequest\x12=\n\x05\x63heck\x18\x01 \x01(\x0b\x32..partition_controller.v1.CheckStoppableRequest\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\x12\x10\n\x08override\x18\x04 \x01(\x08\"Q\n\x1bWithdrawStopApprovalRequest\x12\x12\n\nbroker_ids\x18\x01 \x03(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\"m\n\x1cWithdrawStopApprovalResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\"0\n\x0c\x41uditRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x10\n\x08recorded\x18\x02 \x01(\x08\"\xc2\x01\n\x0b\x42rokerAudit\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x36\n\x07verdict\x18\x02 \x01(\x0e\x32%.partition_controller.v1.AuditVerdict\x12\x0b\n\x03why\x18\x03 \x01(\t\x12\x13\n\x0b\x61sked_at_ms\x18\x04 \x01(\x03\x12\x13\n\x0b\x64ifferences\x18\x05 \x01(\x05\x12\x13\n\x0btopics_left\x18\x06 \x01(\x05\x12\x12\n\x05\x61ge_s\x18\x07 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_age_s\"o\n\x0eReplicaProblem\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x11\n\tbroker_id\x18\x03 \x01(\x05\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x0c\n\x04what\x18\x05 \x01(\t\x12\x0c\n\x04mend\x18\x06 \x01(\t\"\xe7\x01\n\rAuditResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x35\n\x07\x62rokers\x18\x03 \x03(\x0b\x32$.partition_controller.v1.BrokerAudit\x12\x39\n\x08problems\x18\x04 \x03(\x0b\x32\'.partition_controller.v1.ReplicaProblem\x12\x15\n\rproblems_left\x18\x05 \x01(\x05*\x84\x01\n\x0c\x41uditVerdict\x12\x11\n\rAUDIT_NOT_YET\x10\x00\x12\x0f\n\x0b\x41UDIT_EQUAL\x10\x01\x12\x13\n\x0f\x41UDIT_DIFFERENT\x10\x02\x12\x11\n\rAUDIT_PENDING\x10\x03\x12\x15\n\x11\x41UDIT_UNREACHABLE\x10\x04\x12\x11\n\rAUDIT_PARTIAL\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'proto.gen.inspection_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_AUDITVERDICT']._serialized_start=4379
-  _globals['_AUDITVERDICT']._serialized_end=4511
+  _globals['_AUDITVERDICT']._serialized_start=3508
+  _globals['_AUDITVERDICT']._serialized_end=3640
   _globals['_TOPICPARTITIONDESCRIPTION']._serialized_start=72
   _globals['_TOPICPARTITIONDESCRIPTION']._serialized_end=370
   _globals['_TOPICDESCRIPTION']._serialized_start=373
@@ -54,44 +54,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESCRIBEREPLICASRESPONSE']._serialized_end=1301
   _globals['_EXPLAINREQUEST']._serialized_start=1304
   _globals['_EXPLAINREQUEST']._serialized_end=1516
-  _globals['_CANDIDATETRIED']._serialized_start=1518
-  _globals['_CANDIDATETRIED']._serialized_end=1582
-  _globals['_RULETRIED']._serialized_start=1584
-  _globals['_RULETRIED']._serialized_end=1705
-  _globals['_EXPLAINRESPONSE']._serialized_start=1708
-  _globals['_EXPLAINRESPONSE']._serialized_end=2022
-  _globals['_PLANREQUEST']._serialized_start=2025
-  _globals['_PLANREQUEST']._serialized_end=2316
-  _globals['_BROKERSET']._serialized_start=2318
-  _globals['_BROKERSET']._serialized_end=2349
-  _globals['_PLANRESPONSE']._serialized_start=2351
-  _globals['_PLANRESPONSE']._serialized_end=2472
-  _globals['_DRYRUNREQUEST']._serialized_start=2474
-  _globals['_DRYRUNREQUEST']._serialized_end=2541
-  _globals['_DRYRUNSTEP']._serialized_start=2543
-  _globals['_DRYRUNSTEP']._serialized_end=2588
-  _globals['_DRYRUNRESPONSE']._serialized_start=2591
-  _globals['_DRYRUNRESPONSE']._serialized_end=2722
-  _globals['_CHECKSTOPPABLEREQUEST']._serialized_start=2724
-  _globals['_CHECKSTOPPABLEREQUEST']._serialized_end=2827
-  _globals['_STOPREASON']._serialized_start=2830
-  _globals['_STOPREASON']._serialized_end=2964
-  _globals['_STOPAPPROVAL']._serialized_start=2966
-  _globals['_STOPAPPROVAL']._serialized_end=3088
-  _globals['_CHECKSTOPPABLERESPONSE']._serialized_start=3091
-  _globals['_CHECKSTOPPABLERESPONSE']._serialized_end=3393
-  _globals['_APPROVESTOPREQUEST']._serialized_start=3396
-  _globals['_APPROVESTOPREQUEST']._serialized_end=3529
-  _globals['_WITHDRAWSTOPAPPROVALREQUEST']._serialized_start=3531
-  _globals['_WITHDRAWSTOPAPPROVALREQUEST']._serialized_end=3612
-  _globals['_WITHDRAWSTOPAPPROVALRESPONSE']._serialized_start=3615
-  _globals['_WITHDRAWSTOPAPPROVALRESPONSE']._serialized_end=3782
-  _globals['_AUDITREQUEST']._serialized_start=3784
-  _globals['_AUDITREQUEST']._serialized_end=3832
-  _globals['_BROKERAUDIT']._serialized_start=3835
-  _globals['_BROKERAUDIT']._serialized_end=4029
-  _globals['_REPLICAPROBLEM']._serialized_start=4031
-  _globals['_REPLICAPROBLEM']._serialized_end=4142
-  _globals['_AUDITRESPONSE']._serialized_start=4145
-  _globals['_AUDITRESPONSE']._serialized_end=4376
+  _globals['_EXPLAINRESPONSE']._serialized_start=1518
+  _globals['_EXPLAINRESPONSE']._serialized_end=1635
+  _globals['_PLANREQUEST']._serialized_start=1638
+  _globals['_PLANREQUEST']._serialized_end=1929
+  _globals['_BROKERSET']._serialized_start=1931
+  _globals['_BROKERSET']._serialized_end=1962
+  _globals['_PLANRESPONSE']._serialized_start=1964
+  _globals['_PLANRESPONSE']._serialized_end=2085
+  _globals['_DRYRUNREQUEST']._serialized_start=2087
+  _globals['_DRYRUNREQUEST']._serialized_end=2154
+  _globals['_DRYRUNSTEP']._serialized_start=2156
+  _globals['_DRYRUNSTEP']._serialized_end=2201
+  _globals['_DRYRUNRESPONSE']._serialized_start=2204
+  _globals['_DRYRUNRESPONSE']._serialized_end=2335
+  _globals['_CHECKSTOPPABLEREQUEST']._serialized_start=2337
+  _globals['_CHECKSTOPPABLEREQUEST']._serialized_end=2440
+  _globals['_CHECKSTOPPABLERESPONSE']._serialized_start=2443
+  _globals['_CHECKSTOPPABLERESPONSE']._serialized_end=2581
+  _globals['_APPROVESTOPREQUEST']._serialized_start=2584
+  _globals['_APPROVESTOPREQUEST']._serialized_end=2717
+  _globals['_WITHDRAWSTOPAPPROVALREQUEST']._serialized_start=2719
+  _globals['_WITHDRAWSTOPAPPROVALREQUEST']._serialized_end=2800
+  _globals['_WITHDRAWSTOPAPPROVALRESPONSE']._serialized_start=2802
+  _globals['_WITHDRAWSTOPAPPROVALRESPONSE']._serialized_end=2911
+  _globals['_AUDITREQUEST']._serialized_start=2913
+  _globals['_AUDITREQUEST']._serialized_end=2961
+  _globals['_BROKERAUDIT']._serialized_start=2964
+  _globals['_BROKERAUDIT']._serialized_end=3158
+  _globals['_REPLICAPROBLEM']._serialized_start=3160
+  _globals['_REPLICAPROBLEM']._serialized_end=3271
+  _globals['_AUDITRESPONSE']._serialized_start=3274
+  _globals['_AUDITRESPONSE']._serialized_end=3505
 # @@protoc_insertion_point(module_scope)

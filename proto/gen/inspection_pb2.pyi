@@ -141,55 +141,15 @@ class ExplainRequest(_message.Message):
     reassignment: _common_pb2.PartitionName
     def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionName, _Mapping]] = ..., broker: _Optional[int] = ..., controller: _Optional[bool] = ..., deletion: _Optional[str] = ..., reassignment: _Optional[_Union[_common_pb2.PartitionName, _Mapping]] = ...) -> None: ...
 
-class CandidateTried(_message.Message):
-    __slots__ = ("broker", "failed", "reason")
-    BROKER_FIELD_NUMBER: _ClassVar[int]
-    FAILED_FIELD_NUMBER: _ClassVar[int]
-    REASON_FIELD_NUMBER: _ClassVar[int]
-    broker: int
-    failed: str
-    reason: str
-    def __init__(self, broker: _Optional[int] = ..., failed: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
-
-class RuleTried(_message.Message):
-    __slots__ = ("rule", "permitted", "candidates", "leader")
-    RULE_FIELD_NUMBER: _ClassVar[int]
-    PERMITTED_FIELD_NUMBER: _ClassVar[int]
-    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
-    LEADER_FIELD_NUMBER: _ClassVar[int]
-    rule: str
-    permitted: bool
-    candidates: _containers.RepeatedCompositeFieldContainer[CandidateTried]
-    leader: int
-    def __init__(self, rule: _Optional[str] = ..., permitted: _Optional[bool] = ..., candidates: _Optional[_Iterable[_Union[CandidateTried, _Mapping]]] = ..., leader: _Optional[int] = ...) -> None: ...
-
 class ExplainResponse(_message.Message):
-    __slots__ = ("error_code", "error_message", "summary", "rules", "notes", "changes", "words", "controller_id", "controller_epoch", "event_id", "cause", "explanation")
+    __slots__ = ("error_code", "error_message", "explanation")
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    SUMMARY_FIELD_NUMBER: _ClassVar[int]
-    RULES_FIELD_NUMBER: _ClassVar[int]
-    NOTES_FIELD_NUMBER: _ClassVar[int]
-    CHANGES_FIELD_NUMBER: _ClassVar[int]
-    WORDS_FIELD_NUMBER: _ClassVar[int]
-    CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
-    CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    EVENT_ID_FIELD_NUMBER: _ClassVar[int]
-    CAUSE_FIELD_NUMBER: _ClassVar[int]
     EXPLANATION_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     error_message: str
-    summary: str
-    rules: _containers.RepeatedCompositeFieldContainer[RuleTried]
-    notes: _containers.RepeatedScalarFieldContainer[str]
-    changes: _containers.RepeatedScalarFieldContainer[str]
-    words: _containers.RepeatedScalarFieldContainer[str]
-    controller_id: int
-    controller_epoch: int
-    event_id: int
-    cause: str
     explanation: str
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., summary: _Optional[str] = ..., rules: _Optional[_Iterable[_Union[RuleTried, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[str]] = ..., words: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., event_id: _Optional[int] = ..., cause: _Optional[str] = ..., explanation: _Optional[str] = ...) -> None: ...
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., explanation: _Optional[str] = ...) -> None: ...
 
 class PlanRequest(_message.Message):
     __slots__ = ("broker_loss", "rack_loss", "rolling_restart", "drain", "preferred_election", "min_isr_default", "list_writes", "batch")
@@ -265,57 +225,17 @@ class CheckStoppableRequest(_message.Message):
     tolerate_under_replicated: bool
     def __init__(self, broker_ids: _Optional[_Iterable[int]] = ..., min_isr_default: _Optional[int] = ..., tolerate_under_replicated: _Optional[bool] = ...) -> None: ...
 
-class StopReason(_message.Message):
-    __slots__ = ("why", "text", "partition", "broker_ids", "change")
-    WHY_FIELD_NUMBER: _ClassVar[int]
-    TEXT_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_FIELD_NUMBER: _ClassVar[int]
-    BROKER_IDS_FIELD_NUMBER: _ClassVar[int]
-    CHANGE_FIELD_NUMBER: _ClassVar[int]
-    why: str
-    text: str
-    partition: _common_pb2.PartitionName
-    broker_ids: _containers.RepeatedScalarFieldContainer[int]
-    change: str
-    def __init__(self, why: _Optional[str] = ..., text: _Optional[str] = ..., partition: _Optional[_Union[_common_pb2.PartitionName, _Mapping]] = ..., broker_ids: _Optional[_Iterable[int]] = ..., change: _Optional[str] = ...) -> None: ...
-
-class StopApproval(_message.Message):
-    __slots__ = ("broker_id", "broker_epoch", "reason", "author", "at_ms", "overridden")
-    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
-    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    REASON_FIELD_NUMBER: _ClassVar[int]
-    AUTHOR_FIELD_NUMBER: _ClassVar[int]
-    AT_MS_FIELD_NUMBER: _ClassVar[int]
-    OVERRIDDEN_FIELD_NUMBER: _ClassVar[int]
-    broker_id: int
-    broker_epoch: int
-    reason: str
-    author: str
-    at_ms: int
-    overridden: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ..., at_ms: _Optional[int] = ..., overridden: _Optional[_Iterable[str]] = ...) -> None: ...
-
 class CheckStoppableResponse(_message.Message):
-    __slots__ = ("error_code", "error_message", "reasons", "margin", "largest", "exact", "approvals", "shutting_down", "answer")
+    __slots__ = ("error_code", "error_message", "answer", "stoppable")
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    REASONS_FIELD_NUMBER: _ClassVar[int]
-    MARGIN_FIELD_NUMBER: _ClassVar[int]
-    LARGEST_FIELD_NUMBER: _ClassVar[int]
-    EXACT_FIELD_NUMBER: _ClassVar[int]
-    APPROVALS_FIELD_NUMBER: _ClassVar[int]
-    SHUTTING_DOWN_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
+    STOPPABLE_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     error_message: str
-    reasons: _containers.RepeatedCompositeFieldContainer[StopReason]
-    margin: int
-    largest: _containers.RepeatedScalarFieldContainer[int]
-    exact: bool
-    approvals: _containers.RepeatedCompositeFieldContainer[StopApproval]
-    shutting_down: _containers.RepeatedScalarFieldContainer[int]
     answer: str
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., reasons: _Optional[_Iterable[_Union[StopReason, _Mapping]]] = ..., margin: _Optional[int] = ..., largest: _Optional[_Iterable[int]] = ..., exact: _Optional[bool] = ..., approvals: _Optional[_Iterable[_Union[StopApproval, _Mapping]]] = ..., shutting_down: _Optional[_Iterable[int]] = ..., answer: _Optional[str] = ...) -> None: ...
+    stoppable: bool
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., answer: _Optional[str] = ..., stoppable: _Optional[bool] = ...) -> None: ...
 
 class ApproveStopRequest(_message.Message):
     __slots__ = ("check", "reason", "author", "override")
@@ -340,14 +260,12 @@ class WithdrawStopApprovalRequest(_message.Message):
     def __init__(self, broker_ids: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ...) -> None: ...
 
 class WithdrawStopApprovalResponse(_message.Message):
-    __slots__ = ("error_code", "error_message", "approvals")
+    __slots__ = ("error_code", "error_message")
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    APPROVALS_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     error_message: str
-    approvals: _containers.RepeatedCompositeFieldContainer[StopApproval]
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., approvals: _Optional[_Iterable[_Union[StopApproval, _Mapping]]] = ...) -> None: ...
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class AuditRequest(_message.Message):
     __slots__ = ("topics", "recorded")

@@ -70,7 +70,7 @@ class Bench:
 
     async def epochs(self) -> dict[int, int]:
         """Of the registered brokers."""
-        seen = await cluster_reader.look(self.session, topics=(), states=False)
+        seen = await cluster_reader.look(self.session, topics=())
         return {id_: b.epoch for id_, b in seen.brokers.items()}
 
     async def raw(self, count: int) -> float:
@@ -86,7 +86,7 @@ async def serving(connect: str, directory: Path) -> AsyncIterator[Bench]:
     try:
         await asyncio.to_thread(controller.wait_for, "ControllerFailover")
         async with cluster_reader.connected(connect, 60_000) as session:
-            seen = await cluster_reader.look(session, topics=(), states=False)
+            seen = await cluster_reader.look(session, topics=())
             bench = Bench(session, controller, seen.controller_endpoint)
             await bench.quiet()
             yield bench

@@ -42,7 +42,7 @@ async def confirmed(view: Window) -> None:
 
 
 async def maintenance_of(session: Session) -> Any:
-    return (await cluster_reader.look(session, topics=(), states=False)).maintenance
+    return (await cluster_reader.look(session, topics=())).maintenance
 
 
 async def test_changes_are_tried_asked_for_and_made(started: Any, zookeeper: str, tmp_path: Path) -> None:

@@ -280,11 +280,25 @@ def test_a_reason_has_one_to_a_thousand_characters(text: str, taken: bool) -> No
             check(context, parameter, text)
 
 
-@pytest.mark.parametrize(("error", "asked"), [("POLICY_VIOLATION", True), ("TOPIC_DELETION_DISABLED", False)])
+@pytest.mark.parametrize(
+    ("error", "reason", "yes", "terminal", "raised"),
+    [
+        ("POLICY_VIOLATION", None, False, True, None),
+        ("POLICY_VIOLATION", None, True, True, click.UsageError),
+        ("POLICY_VIOLATION", None, False, False, click.UsageError),
+        ("POLICY_VIOLATION", "mine", False, True, admin.RefusedError),
+        ("TOPIC_DELETION_DISABLED", None, False, True, admin.RefusedError),
+    ],
+)
 async def test_only_who_is_refused_for_want_of_a_reason_is_asked_for_it(
-    error: str, asked: bool, monkeypatch: pytest.MonkeyPatch
+    error: str,
+    reason: str | None,
+    yes: bool,
+    terminal: bool,
+    raised: type[Exception] | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is typed is cut where the controller would refuse it."""
+    """At a terminal, and not before. What is typed is cut where the controller would refuse it."""
     sent = list[str]()
 
     async def ask(_options: Any, _session: Any, method: str, request: Any) -> str:
@@ -294,19 +308,19 @@ async def test_only_who_is_refused_for_want_of_a_reason_is_asked_for_it(
         return "done"
 
     monkeypatch.setattr(attribution, "ask", ask)
-    monkeypatch.setattr(attribution, "is_interactive", lambda: True)
-    monkeypatch.setattr(click, "prompt", lambda *_, **__: "r" * (REASON_MAX + 5))
+    monkeypatch.setattr(attribution, "is_interactive", lambda: terminal)
+    monkeypatch.setattr(click, "prompt", lambda *_, **__: " " + "r" * (REASON_MAX + 5))
     request = inspection_pb2.ApproveStopRequest()
     going = attribution.ask_with_reason(
-        Options("", "json", 1.0), SESSION, "DeleteTopics", request, None, yes=False
+        Options("", "json", 1.0), SESSION, "DeleteTopics", request, reason, yes=yes
     )
-    if asked:
+    if raised is None:
         assert await going == "done"
         assert sent == ["", "r" * REASON_MAX]
     else:
-        with pytest.raises(admin.RefusedError):
+        with pytest.raises(raised):
             await going
-        assert sent == [""]
+        assert sent == [reason or ""]
 
 
 # --- records and cells ---------------------------------------------------------------------------------------

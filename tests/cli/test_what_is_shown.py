@@ -19,8 +19,8 @@ from click.testing import CliRunner
 from grpc.aio import Metadata
 
 from broker_stub.client.errors import DeliveryError
-from controller.cli.common import attribution, options, output, progress
 from controller.cli.common import cluster_state as messages
+from controller.cli.common import options, output, progress
 from controller.cli.common.options import Options
 from controller.cli.common.progress import Progress, follow
 from controller.cli.common.requests import Refusal, refusals, report
@@ -348,19 +348,6 @@ async def test_a_topic_has_a_size_where_all_its_replicas_have(monkeypatch: pytes
     nothing: Any = None
     await topics._add_sizes(nothing, nothing, rows)
     assert [row["size"] for row in rows] == [6, "unknown", "unknown", "unknown"]
-
-
-@pytest.mark.parametrize(
-    ("described", "known"),
-    [
-        (None, False),
-        (SimpleNamespace(error_code=common_pb2.LEADER_NOT_AVAILABLE, leader_problem=""), False),
-        (SimpleNamespace(error_code=0, leader_problem="broker 1 has not answered"), False),
-        (SimpleNamespace(error_code=0, leader_problem=""), True),
-    ],
-)
-def test_a_leader_knows_that_it_leads_once_it_has_said_so(described: Any, known: bool) -> None:
-    assert (topics._leader_problem(described) == "") is known
 
 
 async def test_only_the_deletion_that_was_accepted_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -752,34 +739,3 @@ def test_a_snapshot_has_what_is_being_deleted_and_what_topics_allow() -> None:
     unreadable = decided("true")
     why = "its settings are unreadable, and permit no unclean election: /config/topics/t: no JSON"
     assert (list(unreadable["notes"]), unreadable["rules"]) == ([why], denied["rules"])
-
-
-@pytest.mark.parametrize(
-    ("reason", "yes", "terminal", "asked"),
-    [
-        (None, False, True, True),
-        (None, True, True, False),
-        (None, False, False, False),
-        ("mine", False, True, False),
-    ],
-)
-async def test_a_reason_is_asked_for_at_a_terminal_only(
-    monkeypatch: pytest.MonkeyPatch, reason: str | None, yes: bool, terminal: bool, asked: bool
-) -> None:
-    sent = list[str]()
-
-    async def ask(_options: Options, _session: Session, method: str, request: Any) -> str:
-        sent.append(request.reason)
-        if len(sent) == 1:
-            raise admin.RefusedError("h:1", method, "POLICY_VIOLATION", "reason: must be given")
-        return "done"
-
-    monkeypatch.setattr(attribution, "ask", ask)
-    monkeypatch.setattr(attribution, "is_interactive", lambda: terminal)
-    monkeypatch.setattr(click, "prompt", lambda *_, **__: " typed ")
-    request = inspection.ApproveStopRequest()
-    with nullcontext() if asked else pytest.raises(admin.RefusedError):
-        await attribution.ask_with_reason(
-            Options("", "json", 1.0), cast("Session", None), "DeleteTopics", request, reason, yes=yes
-        )
-    assert sent == ([reason or ""] if not asked else ["", "typed"])

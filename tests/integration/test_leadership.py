@@ -77,7 +77,7 @@ async def test_deleting_controller_again_and_again_always_ends_with_someone_elec
     cluster = start_cluster(brokers=1)
     await cluster.active(session)
     for _ in range(5):
-        before = (await cluster_reader.look(session, topics=(), states=False)).controller_epoch
+        before = (await cluster_reader.look(session, topics=())).controller_epoch
         await session.delete(znode_paths.CONTROLLER)
         await cluster.until(session, "a higher epoch", lambda s, b=before: s.controller_epoch > b)  # type: ignore[misc]
         await cluster.active(session)
@@ -114,7 +114,7 @@ async def test_frozen_controller_cannot_write_or_command_after_it_wakes(
     await cluster.until(session, "registered", lambda s: len(s.brokers) == 3)
     await create(session, "t", {n: [1, 2, 3] for n in range(3000)})
     await cluster.until(session, "led", healthy)
-    old_epoch = (await cluster_reader.look(session, topics=(), states=False)).controller_epoch
+    old_epoch = (await cluster_reader.look(session, topics=())).controller_epoch
 
     await _frozen_in_the_middle(cluster, session, active)
     successor, _ = await cluster.active(session, other_than=active)

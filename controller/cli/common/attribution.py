@@ -55,14 +55,16 @@ async def ask_with_reason(
     options: Options, session: Session, method: str, request: Any, reason: str | None, *, yes: bool
 ) -> Any:
     """Call a method of the active controller's AdminService with the reason in the request. One without is refused,
-    where it may lose data and an authorizer decides: the user at a terminal is then asked for it. Raises
+    where it may lose data and an authorizer decides: the user at a terminal is then asked for it. Raises UsageError,
     RequestFailedError."""
     request.reason = (reason or "").strip()
     try:
         return await ask(options, session, method, request)
     except admin.RefusedError as error:
         needed = error.error == common_pb2.ErrorCode.Name(common_pb2.POLICY_VIOLATION)
-        if reason is not None or not needed or yes or not is_interactive():
+        if reason is not None or not needed:
             raise
+        if yes or not is_interactive():
+            raise click.UsageError("--reason: must be given for what may lose data") from None
     request.reason = str(click.prompt("Reason", err=True)).strip()[:REASON_MAX]
     return await ask(options, session, method, request)

@@ -51,7 +51,7 @@ async def _endpoint(options: Options, session: Session, deadline: float, method:
     gone, wait for it, at most until the deadline: a request that it does not take yet must not be sent, as its outcome
     could be another's. Raises NoAnswerError where it cannot be reached."""
     while True:
-        now = await cluster_reader.look(session, topics=(), states=False)
+        now = await cluster_reader.look(session, topics=())
         taking_over = now.controller_id < 0 and bool(now.controllers)
         if now.controller_endpoint:
             left_s = max(deadline - time.monotonic(), _ASK_MIN_S)
@@ -84,7 +84,7 @@ async def _described(
             if not said:
                 note(f"waiting for controller {now.controller_id} at {endpoint}")
                 said = True
-            if (await cluster_reader.look(session, topics=(), states=False)).controller_endpoint != endpoint:
+            if (await cluster_reader.look(session, topics=())).controller_endpoint != endpoint:
                 return None
         return answering.result()
     finally:

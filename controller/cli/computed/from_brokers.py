@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _INTERNAL_NOTE = "internal topics are left out (--internal)"
 
 
-def or_from_brokers(kind: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """With ``--bootstrap`` brokers answer. ``kind``: brokers, partitions or topics."""
+def or_from_brokers(show: Callable[..., None]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """With ``--bootstrap``, ``show`` prints what brokers answer. Ends the program if none does."""
 
     def decorate(work: Callable[..., None]) -> Callable[..., None]:
         @wraps(work)
@@ -31,29 +31,16 @@ def or_from_brokers(kind: str) -> Callable[[Callable[..., None]], Callable[..., 
                 return
             known = {name: values.pop(name) for name in ("topics", "internal") if name in values}
             if any(values.values()) or options.watch_s is not None:
-                raise click.UsageError(f"--bootstrap: brokers cannot answer {kind} with these options")
-            _show(options, kind, **known)
+                raise click.UsageError("--bootstrap: brokers cannot answer with these options")
+            show(options, **known)
 
         return run
 
     return decorate
 
 
-def _show(options: Options, kind: str, topics: Collection[str] = (), internal: bool = False) -> None:
-    """Print brokers, partitions or topics as the first broker that answers was told. Ends the program if none does."""
-    answer = asyncio.run(_asked(options, topics))
-    found = [t for t in answer.topics if internal or topics or not t.is_internal]
-    if kind == "brokers":
-        _brokers(options, answer)
-    elif kind == "partitions":
-        _partitions(options, found)
-    else:
-        _topics(options, found)
-    if kind != "brokers" and len(found) < len(answer.topics):
-        note(_INTERNAL_NOTE)
-
-
 async def _asked(options: Options, topics: Collection[str]) -> wire.MetadataResponse:
+    """The answer of the first broker that gives one."""
     from broker_stub.client.connection import Connections
     from broker_stub.client.errors import ClientError
     from proto.gen import broker_data_pb2 as wire
@@ -81,7 +68,16 @@ async def _asked(options: Options, topics: Collection[str]) -> wire.MetadataResp
     return fail(f"no broker answered: {'; '.join(failures)}")
 
 
-def _brokers(options: Options, answer: wire.MetadataResponse) -> None:
+def _topics_of(options: Options, topics: Collection[str], internal: bool) -> list[wire.MetadataTopic]:
+    answer = asyncio.run(_asked(options, topics))
+    found = [t for t in answer.topics if internal or topics or not t.is_internal]
+    if len(found) < len(answer.topics):
+        note(_INTERNAL_NOTE)
+    return sorted(found, key=lambda t: t.topic)
+
+
+def brokers_told(options: Options) -> None:
+    answer = asyncio.run(_asked(options, ()))
     partitions = [p for topic in answer.topics for p in topic.partitions]
     led = Counter(p.leader for p in partitions)
     held = Counter(id_ for p in partitions for id_ in p.replicas)
@@ -102,7 +98,7 @@ def _brokers(options: Options, answer: wire.MetadataResponse) -> None:
     print_rows(rows, ("broker", "state", "endpoint", "rack", "leaders", "replicas"), options.output)
 
 
-def _partitions(options: Options, topics: Collection[wire.MetadataTopic]) -> None:
+def partitions_told(options: Options, topics: Collection[str], internal: bool) -> None:
     rows = [
         {
             "topic": topic.topic,
@@ -113,14 +109,14 @@ def _partitions(options: Options, topics: Collection[wire.MetadataTopic]) -> Non
             "isr": list(p.isr),
             "offline_replicas": list(p.offline_replicas),
         }
-        for topic in sorted(topics, key=lambda t: t.topic)
+        for topic in _topics_of(options, topics, internal)
         for p in sorted(topic.partitions, key=lambda p: p.partition)
     ]
     columns = ("topic", "partition", "leader", "leader_epoch", "replicas", "isr", "offline_replicas")
     print_rows(rows, columns, options.output)
 
 
-def _topics(options: Options, topics: Collection[wire.MetadataTopic]) -> None:
+def topics_told(options: Options, internal: bool) -> None:
     rows = [
         {
             "topic": topic.topic,
@@ -130,7 +126,7 @@ def _topics(options: Options, topics: Collection[wire.MetadataTopic]) -> None:
             "unavailable": sum(p.leader < 0 for p in topic.partitions),
             "under_replicated": sum(len(p.isr) < len(p.replicas) for p in topic.partitions),
         }
-        for topic in sorted(topics, key=lambda t: t.topic)
+        for topic in _topics_of(options, (), internal)
     ]
     columns = ("topic", "id", "partitions", "replication_factor", "unavailable", "under_replicated")
     print_rows(rows, columns, options.output)

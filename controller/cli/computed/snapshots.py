@@ -75,7 +75,7 @@ async def ask_unless_offline(
     the controller rejects the request."""
     why = "--offline"
     if not offline:
-        cluster_state = await cluster_reader.look(session, topics=(), states=False)
+        cluster_state = await cluster_reader.look(session, topics=())
         try:
             answer = await admin.ask(
                 cluster_state.controller_endpoint, method, request, options.timeout_s, options.tls

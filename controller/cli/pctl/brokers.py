@@ -16,7 +16,7 @@ from controller.cli.common.lazy import Later, LazyListingVerbs
 from controller.cli.common.options import Options, Verb, on_cluster
 from controller.cli.common.output import fail, note, print_data, print_rows
 from controller.cli.common.requests import ask
-from controller.cli.computed.from_brokers import or_from_brokers
+from controller.cli.computed.from_brokers import brokers_told, or_from_brokers
 from controller.client import admin
 from controller.core.brokers.stop_approvals import standing
 from controller.core.cluster.features import levels_of, missing
@@ -71,7 +71,7 @@ def brokers(context: click.Context) -> None:
         _list(context.ensure_object(Options))
 
 
-@or_from_brokers("brokers")
+@or_from_brokers(brokers_told)
 @on_cluster
 async def _list(options: Options, session: Session) -> None:
     cluster_state = await cluster_reader.look(session)

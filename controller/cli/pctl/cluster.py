@@ -186,7 +186,7 @@ async def _memory(options: Options, candidate: cluster_reader.ControllerInfo) ->
 
 
 async def _look(session: Session) -> ClusterState:
-    return await cluster_reader.look(session, topics=(), states=False)
+    return await cluster_reader.look(session, topics=())
 
 
 @controllers.command()
@@ -348,7 +348,7 @@ async def _suspects(options: Options, session: Session) -> list[tuple[str, pb.Su
         answer = await ask(options, session, "ListQuarantine", pb.ListQuarantineRequest())
     except admin.RequestFailedError as error:
         note(f"pctl: from ZooKeeper alone ({error})")
-        now = await cluster_reader.look(session, topics=(), states=False)
+        now = await cluster_reader.look(session, topics=())
         return [*sorted(now.quarantine.suspects.items())]
     return [(suspect.name, suspect) for suspect in answer.suspects]
 

@@ -13,7 +13,7 @@ from controller.cli.common.attribution import ask_with_reason, reason_option
 from controller.cli.common.confirmation import confirm, dry_run_option, nothing_to_do, yes_allowed, yes_option
 from controller.cli.common.lists import names as list_of_names
 from controller.cli.common.options import BROKER, FILE, Options, Verb, Verbs, on_cluster
-from controller.cli.common.output import Row, fail, note, print_rows
+from controller.cli.common.output import fail, note, print_rows
 from controller.cli.common.reassignment_files import read_names
 from controller.cli.common.requests import Refusal, ask, refusals, report
 from controller.cli.computed.dry_run import DryRun, print_dry_run, run_on_copy
@@ -94,11 +94,8 @@ async def preferred(
         nothing_to_do(options, "every named partition is led by its preferred replica", dry_run=dry_run)
         return
     request = _request(wanted, pb.PREFERRED)
-    trial = await run_on_copy(options, session, ("ElectLeaders", request))
-    possible = _possible(trial)
-    rows = [{**_row(p), "preferred": p.replicas[0], "possible": p.name in possible} for p in wanted]
-    impossible = "no preferred replica could lead: nothing would change"
-    _show(options, trial, rows, ("partition", "leader", "preferred", "possible"), impossible, dry_run=dry_run)
+    rows = [{**_row(p), "preferred": p.replicas[0]} for p in wanted]
+    await _tried(options, session, request, rows, "no preferred replica could lead", dry_run=dry_run)
     await _elect(options, session, request, "led by their preferred replica")
 
 
@@ -131,13 +128,8 @@ async def leader(
         nothing_to_do(options, why, dry_run=dry_run)
         return
     request = _request(wanted, pb.CHOSEN, broker)
-    trial = await run_on_copy(options, session, ("ElectLeaders", request))
-    possible = _possible(trial)
-    rows = [{**_row(p), "new_leader": broker, "possible": p.name in possible} for p in wanted]
-    impossible = f"broker {broker} could lead none of them: nothing would change"
-    _show(
-        options, trial, rows, ("partition", "leader", "new_leader", "possible"), impossible, dry_run=dry_run
-    )
+    rows = [{**_row(p), "new_leader": broker} for p in wanted]
+    await _tried(options, session, request, rows, f"broker {broker} could lead none of them", dry_run=dry_run)
     await _elect(options, session, request, f"led by broker {broker}")
 
 
@@ -166,20 +158,15 @@ async def unclean(
         nothing_to_do(options, "every named partition has a leader", dry_run=dry_run)
         return
     request = _request(wanted, pb.UNCLEAN)
-    trial = await run_on_copy(options, session, ("ElectLeaders", request))
-    possible = _possible(trial)
     rows = [
         {
             **_row(p),
             "isr": list(p.state.isr) if p.state else None,
             "alive": [b for b in p.replicas if b in cluster_state.brokers],
-            "possible": p.name in possible,
         }
         for p in wanted
     ]
-    impossible = "no replica of any of them could lead: nothing would change"
-    columns = ("partition", "leader", "isr", "alive", "possible")
-    _show(options, trial, rows, columns, impossible, dry_run=dry_run)
+    await _tried(options, session, request, rows, "no replica of any of them could lead", dry_run=dry_run)
     count = counted(len(wanted), "partition")
     confirm(f"Elect in {count} and lose records that no live replica has?", yes=yes)
     _end(request, await ask_with_reason(options, session, "ElectLeaders", request, reason, yes=yes), "led")
@@ -233,28 +220,30 @@ def _request(
     )
 
 
-def _show(
+async def _tried(
     options: Options,
-    trial: DryRun,
-    rows: Sequence[Row],
-    columns: Sequence[str],
+    session: Session,
+    request: pb.ElectLeadersRequest,
+    rows: Sequence[dict[str, Any]],
     impossible: str,
     *,
     dry_run: bool,
 ) -> None:
-    """Print the present state, in a dry run also the writes; ends the program where nothing follows.
-
-    ``impossible``: why nothing does where no partition can have another leader.
-    """
+    """Try the elections on a copy of the cluster and print for which partitions one is possible, in a dry run also the
+    writes; ends the program where nothing follows. ``impossible``: why, where no partition can have another leader."""
+    trial = await run_on_copy(options, session, ("ElectLeaders", request))
+    possible = _possible(trial)
+    for row in rows:
+        row["possible"] = row["partition"] in possible
     if not dry_run or options.output == "table":
-        print_rows(rows, columns, options.output)
+        print_rows(rows, list(rows[0]), options.output)
     if dry_run:
         print_dry_run(options, trial, partitions=rows)
-    possible = any(row["possible"] for row in rows)
-    if dry_run or not possible:
+    some = any(row["possible"] for row in rows)
+    if dry_run or not some:
         code = report(_refused(trial.answers[0]))
-        if not possible:
-            fail(impossible, EXIT_REFUSED)
+        if not some:
+            fail(f"{impossible}: nothing would change", EXIT_REFUSED)
         sys.exit(code)
 
 

@@ -106,7 +106,7 @@ def _print_records(options: Options, records: Sequence[dict[str, Any]]) -> None:
 
 @on_cluster
 async def _from_controller(options: Options, session: Session, wanted: Filter, limit: int) -> None:
-    cluster_state = await cluster_reader.look(session, topics=(), states=False)
+    cluster_state = await cluster_reader.look(session, topics=())
     await fail_without_cluster(options.zookeeper, session, cluster_state)
     if not cluster_state.controllers:
         fail("no controller of ours is registered: see the log files with --state-log-dir")
@@ -261,7 +261,7 @@ class _Watcher:
 
     async def _one_controller(self, session: Session) -> None:
         """Follow the active controller until it is replaced or its stream ends."""
-        cluster_state = await cluster_reader.look(session, topics=(), states=False)
+        cluster_state = await cluster_reader.look(session, topics=())
         if not cluster_state.controller_endpoint:
             self._note_once("no controller is active: waiting for one")
         else:

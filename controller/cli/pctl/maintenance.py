@@ -123,7 +123,7 @@ def print_maintenance(options: Options, state: Maintenance, shutting_down: Seque
 @on_cluster
 async def show(options: Options, session: Session) -> None:
     """Show pause, maintenance mode and drained brokers with author and reason, and the offline brokers."""
-    cluster_state = await cluster_reader.look(session, topics=(), states=False)
+    cluster_state = await cluster_reader.look(session, topics=())
     note_problems(cluster_state)
     answer = None
     try:
@@ -189,7 +189,7 @@ async def _switch(
 ) -> None:
     """Show the state, ask for confirmation, and send the request. Nothing to do if an end is requested of what is
     not in force."""
-    state = (await cluster_reader.look(session, topics=(), states=False)).maintenance
+    state = (await cluster_reader.look(session, topics=())).maintenance
     if not begin and in_force(state) is None:
         nothing_to_do(options, "it is not active", dry_run=dry_run)
         return
@@ -209,7 +209,7 @@ async def _switch(
 async def _warn(options: Options, session: Session, step: Step) -> None:
     """What waited may include unclean elections. A dry run tells, which takes long in a large cluster: it is left out
     where every partition has a leader. Where it fails the end can be asked for all the same."""
-    endpoint = (await cluster_reader.look(session, topics=(), states=False)).controller_endpoint
+    endpoint = (await cluster_reader.look(session, topics=())).controller_endpoint
     if not endpoint:
         return
     described = await admin.describe_cluster(endpoint, options.timeout_s, options.tls)
@@ -527,7 +527,7 @@ async def cancel_shutdown(
 ) -> None:
     """Cancel a broker's controlled shutdown: it may lead again."""
     described = await ask(options, session, "DescribeMaintenance", pb.DescribeMaintenanceRequest())
-    cluster_state = await cluster_reader.look(session, topics=(), states=False)
+    cluster_state = await cluster_reader.look(session, topics=())
     fail_without_brokers(cluster_state, [broker])
     if broker not in described.shutting_down:
         nothing_to_do(options, f"broker {broker} is not shutting down", dry_run=dry_run)

@@ -20,7 +20,7 @@ from controller.cli.common.options import Listing, Options, on_cluster
 from controller.cli.common.output import note, print_rows
 from controller.cli.common.replica_problems import ReplicaProblems, replica_problems
 from controller.cli.common.requests import ask
-from controller.cli.computed.from_brokers import or_from_brokers
+from controller.cli.computed.from_brokers import or_from_brokers, partitions_told
 from controller.core.model import without_data
 from controller.core.names import INTERNAL_TOPICS
 from controller.planning.restrictions import attribution_text
@@ -138,7 +138,7 @@ def partition_row(
 @click.option("--internal", is_flag=True, help="also partitions of internal topics; they are always searched")
 @sizes_option
 @click.pass_obj
-@or_from_brokers("partitions")
+@or_from_brokers(partitions_told)
 @on_cluster
 async def partitions(
     options: Options,

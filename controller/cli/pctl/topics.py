@@ -25,7 +25,7 @@ from controller.cli.common.progress import Progress, follow, no_wait_option
 from controller.cli.common.replica_problems import replica_problems
 from controller.cli.common.requests import ask, refusals, report
 from controller.cli.computed.dry_run import print_dry_run, run_on_copy
-from controller.cli.computed.from_brokers import or_from_brokers
+from controller.cli.computed.from_brokers import or_from_brokers, topics_told
 from controller.cli.pctl.config import parse_configs
 from controller.cli.pctl.partitions import (
     PARTITION_COLUMNS,
@@ -55,7 +55,7 @@ def topics() -> None:
 @topics.command("list", cls=Listing)
 @click.option("--internal", is_flag=True, help="also internal topics")
 @click.pass_obj
-@or_from_brokers("topics")
+@or_from_brokers(topics_told)
 @on_cluster
 async def topics_list(options: Options, session: Session, internal: bool) -> None:
     """List topics."""
@@ -386,7 +386,7 @@ async def _wait_until_deleted(options: Options, session: Session, names: list[st
 
 async def _deletion_progress(options: Options, session: Session, names: list[str]) -> Progress:
     """A topic is deleted when its marker is: the marker is deleted last."""
-    left = set(names) & set((await cluster_reader.look(session, topics=(), states=False)).deleting)
+    left = set(names) & set((await cluster_reader.look(session, topics=())).deleting)
     if not left:
         return Progress(0, len(names))
     answer = await ask(options, session, "ListTopicDeletions", pb.ListTopicDeletionsRequest())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from controller.core.requests.errors import ErrorCode
@@ -32,7 +31,7 @@ class Served:
     request that was carried out is in the audit log."""
 
     handle: Callable[[Call[Any]], Awaitable[Any]]
-    fail: Callable[[Call[Any]], Any]
+    fail: Callable[[ApiKey, Call[Any]], Any]
     recorded: bool
 
 
@@ -61,39 +60,33 @@ def _without_coordinators(key: ApiKey, call: Call[Any]) -> Any:
 #: Whether a request that was carried out is in the audit log.
 _CHANGES, _READS = True, False
 
-_HANDLERS: Mapping[
-    ApiKey, tuple[Callable[[Call[Any]], Awaitable[Any]], Callable[[ApiKey, Call[Any]], Any], bool]
-] = {
-    ApiKey.API_VERSIONS: (cluster.describe_versions, _failed, _READS),
-    ApiKey.METADATA: (cluster.metadata, _without, _READS),
-    ApiKey.DESCRIBE_CLUSTER: (cluster.describe_cluster, _failed, _READS),
-    # One that is carried out has records of its own.
-    ApiKey.ALTER_PARTITION: (brokers.alter_partition, _failed, _READS),
-    ApiKey.CONTROLLED_SHUTDOWN: (brokers.controlled_shutdown, _failed, _CHANGES),
-    ApiKey.ALLOCATE_PRODUCER_IDS: (brokers.allocate_producer_ids, _failed, _CHANGES),
-    ApiKey.CREATE_TOPICS: (topics.create_topics, _without, _CHANGES),
-    ApiKey.CREATE_PARTITIONS: (topics.create_partitions, _without, _CHANGES),
-    ApiKey.DELETE_TOPICS: (topics.delete_topics, _without, _CHANGES),
-    ApiKey.ELECT_LEADERS: (operations.elect_leaders, _without_elections, _CHANGES),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (operations.alter_reassignments, _failed, _CHANGES),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: (operations.list_reassignments, _failed, _READS),
-    ApiKey.UPDATE_FEATURES: (operations.update_features, _failed, _CHANGES),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (users.alter_scram_credentials, _without, _CHANGES),
-    ApiKey.DESCRIBE_CONFIGS: (configs.describe_configs, _without, _READS),
-    ApiKey.ALTER_CONFIGS: (configs.alter_configs, _without, _CHANGES),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (configs.incremental_alter_configs, _without, _CHANGES),
-    ApiKey.DESCRIBE_ACLS: (forwarded.describe_acls, _failed, _READS),
-    ApiKey.CREATE_ACLS: (forwarded.create_acls, _without, _CHANGES),
-    ApiKey.DELETE_ACLS: (forwarded.delete_acls, _without, _CHANGES),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (forwarded.describe_scram_credentials, _failed, _READS),
-    ApiKey.FIND_COORDINATOR: (forwarded.find_coordinator, _without_coordinators, _READS),
-    ApiKey.DESCRIBE_LOG_DIRS: (own_node.describe_log_dirs, _failed, _READS),
-    ApiKey.LIST_GROUPS: (own_node.list_groups, _failed, _READS),
-    ApiKey.LIST_TRANSACTIONS: (own_node.list_transactions, _failed, _READS),
-}
-
 SERVED: Mapping[ApiKey, Served] = {
-    key: Served(handle, partial(fail, key), recorded) for key, (handle, fail, recorded) in _HANDLERS.items()
+    ApiKey.API_VERSIONS: Served(cluster.describe_versions, _failed, _READS),
+    ApiKey.METADATA: Served(cluster.metadata, _without, _READS),
+    ApiKey.DESCRIBE_CLUSTER: Served(cluster.describe_cluster, _failed, _READS),
+    # One that is carried out has records of its own.
+    ApiKey.ALTER_PARTITION: Served(brokers.alter_partition, _failed, _READS),
+    ApiKey.CONTROLLED_SHUTDOWN: Served(brokers.controlled_shutdown, _failed, _CHANGES),
+    ApiKey.ALLOCATE_PRODUCER_IDS: Served(brokers.allocate_producer_ids, _failed, _CHANGES),
+    ApiKey.CREATE_TOPICS: Served(topics.create_topics, _without, _CHANGES),
+    ApiKey.CREATE_PARTITIONS: Served(topics.create_partitions, _without, _CHANGES),
+    ApiKey.DELETE_TOPICS: Served(topics.delete_topics, _without, _CHANGES),
+    ApiKey.ELECT_LEADERS: Served(operations.elect_leaders, _without_elections, _CHANGES),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Served(operations.alter_reassignments, _failed, _CHANGES),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Served(operations.list_reassignments, _failed, _READS),
+    ApiKey.UPDATE_FEATURES: Served(operations.update_features, _failed, _CHANGES),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Served(users.alter_scram_credentials, _without, _CHANGES),
+    ApiKey.DESCRIBE_CONFIGS: Served(configs.describe_configs, _without, _READS),
+    ApiKey.ALTER_CONFIGS: Served(configs.alter_configs, _without, _CHANGES),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Served(configs.incremental_alter_configs, _without, _CHANGES),
+    ApiKey.DESCRIBE_ACLS: Served(forwarded.describe_acls, _failed, _READS),
+    ApiKey.CREATE_ACLS: Served(forwarded.create_acls, _without, _CHANGES),
+    ApiKey.DELETE_ACLS: Served(forwarded.delete_acls, _without, _CHANGES),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Served(forwarded.describe_scram_credentials, _failed, _READS),
+    ApiKey.FIND_COORDINATOR: Served(forwarded.find_coordinator, _without_coordinators, _READS),
+    ApiKey.DESCRIBE_LOG_DIRS: Served(own_node.describe_log_dirs, _failed, _READS),
+    ApiKey.LIST_GROUPS: Served(own_node.list_groups, _failed, _READS),
+    ApiKey.LIST_TRANSACTIONS: Served(own_node.list_transactions, _failed, _READS),
 }
 #: gRPC and Kafka's documentation write names so: ``DeleteTopics``.
 METHOD_NAMES: Mapping[ApiKey, str] = {

@@ -333,7 +333,7 @@ class _Connection:
             response = await SERVED[key].handle(call)
         except Exception:
             log.exception("request_failed", api=key.name, version=call.version)
-            response = SERVED[key].fail(call)
+            response = SERVED[key].fail(key, call)
         if response is None:
             raise _HangUpError(f"{key.name}: another node answers this")
         self._count(key, response)

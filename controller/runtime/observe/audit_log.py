@@ -42,7 +42,7 @@ class AuditLog:
         """A request was answered. ``caller``: principal and address; ``changes``: the method is one that does;
         ``epoch``: this controller's, -1 if it does not lead."""
         errors = errors_in(answer)
-        error = next(errors, "") or _refused_for(request, answer)
+        error = next(errors, "") or _refused_for(answer)
         if not changes and error not in _DENIED:
             error = next((each for each in errors if each in _DENIED), error)
         # What was carried out beside a denial is no flood of denials: it has a record however many these are.
@@ -145,10 +145,9 @@ def errors_in(answer: Any) -> Iterator[str]:
                 yield _name_of_error(code)
 
 
-def _refused_for(request: Any, answer: Any) -> str:
+def _refused_for(answer: Any) -> str:
     """The error that stands for an answer of no with its reasons, which is no error to whoever asks: ApproveStop's."""
-    refused = bool(getattr(answer, "reasons", ())) and not getattr(request, "override", False)
-    return ErrorCode.POLICY_VIOLATION.name if refused else ""
+    return "" if getattr(answer, "stoppable", True) else ErrorCode.POLICY_VIOLATION.name
 
 
 @cache

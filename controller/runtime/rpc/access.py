@@ -33,9 +33,9 @@ from proto.security.authorization import (
 
 log = structlog.get_logger(__name__)
 
-Unary = Callable[[Any, Any], Awaitable[Message]]
-Stream = Callable[[Any, Any], AsyncGenerator[Message, None]]
-
+#: Handlers of an RPC take its request.
+Unary = Callable[[Any], Awaitable[Message]]
+Stream = Callable[[Any], AsyncGenerator[Message, None]]
 
 _REASON_NEEDED = "reason: must be given for what may lose data"
 
@@ -54,39 +54,41 @@ class Guard:
         self._changes = known is not None and known.recorded
         self._loses = known.loses if known is not None else never
 
-    def unary(self, handler: Unary) -> Unary:
-        """The handler behind the authorizer. It raises UnauthenticatedError."""
+    def unary(self, handler: Unary) -> Callable[[Any, Any], Awaitable[Message]]:
+        """The handler behind the authorizer; who calls is in the context. It raises UnauthenticatedError."""
 
         async def handle(request: Any, context: Any) -> Message:
             principal = self._daemon.callers.of_rpc(context)
-            answer = await answered(principal, request, context)
+            answer = await answered(principal, request)
+            self._count(answer)
             self._record(principal, request, answer)
             return answer
 
-        async def answered(principal: Principal, request: Any, context: Any) -> Message:
+        async def answered(principal: Principal, request: Any) -> Message:
             rule = self._rule
             match rule:
                 case Each() if request is not None:
-                    return await self._each(rule, principal, handler, request, context)
+                    return await self._each(rule, principal, handler, request)
                 case Each():
-                    return await handler(request, context)
+                    return await handler(request)
                 case Shown():
-                    answer = await handler(request, context)
+                    answer = await handler(request)
                     self._hide(rule, principal, answer)
                     return answer
                 case _:
-                    return self._refused(principal, request) or await handler(request, context)
+                    return self._refused(principal, request) or await handler(request)
 
         return handle
 
-    def stream(self, handler: Stream) -> Stream:
+    def stream(self, handler: Stream) -> Callable[[Any, Any], AsyncGenerator[Message, None]]:
         """As ``unary``, for a streaming method: a refusal is its only response, or its last one when rights are taken
-        back. It raises UnauthenticatedError, also when a token is."""
+        back. It raises UnauthenticatedError, also when a token is. Its beginning is counted, and an error."""
 
         def refused(request: Any, context: Any) -> Message | None:
             principal = self._daemon.callers.of_rpc(context)
             refusal = self._refused(principal, request)
             if refusal is not None:
+                self._count(refusal)
                 self._record(principal, request, refusal)
             return refusal
 
@@ -94,11 +96,15 @@ class Guard:
             if (refusal := refused(request, context)) is not None:
                 yield refusal
                 return
-            async with aclosing(handler(request, context)) as answers:
+            begun = False
+            async with aclosing(handler(request)) as answers:
                 async for answer in answers:
                     if (refusal := refused(request, context)) is not None:
                         yield refusal
                         return
+                    if not begun or _error_of(answer):
+                        self._count(answer)
+                    begun = True
                     yield answer
 
         return handle
@@ -108,6 +114,10 @@ class Guard:
         caller = Principal(ANONYMOUS, peer)
         named = str(caller), caller.host
         self._daemon.audit_log.denied(self._method, named, "UNAUTHENTICATED", None, self._daemon.epoch)
+
+    def _count(self, answer: Message) -> None:
+        error = ErrorCode(_error_of(answer)).name
+        self._daemon.metrics.requests.labels(self._method, error).inc()
 
     def _record(self, principal: Principal, request: Any, answer: Message) -> None:
         caller = str(principal), principal.host
@@ -133,14 +143,11 @@ class Guard:
                 return None
         else:
             error, message = self._denied(principal, "call", CLUSTER)
-        self._daemon.metrics.requests.labels(self._method, error.name).inc()
         answer = self._response()
         set_error(answer, error, message)
         return answer
 
-    async def _each(
-        self, rule: Each, principal: Principal, handler: Unary, request: Any, context: Any
-    ) -> Message:
+    async def _each(self, rule: Each, principal: Principal, handler: Unary, request: Any) -> Message:
         if self._lacks_reason(request):
             answer = self._response()
             set_error(answer, ErrorCode.POLICY_VIOLATION, _REASON_NEEDED)
@@ -148,7 +155,7 @@ class Guard:
         entries = list(getattr(request, rule.asked))
         refusals = self._refusals(rule, principal, entries)
         if not refusals:
-            answer = await handler(request, context)
+            answer = await handler(request)
             if rule.none_means_all and not entries:
                 self._hide(Shown(rule.operation, rule.answered, rule.resource), principal, answer)
             return answer
@@ -160,8 +167,8 @@ class Guard:
             answer = self._response()
         else:
             # Also with no entries left: NOT_CONTROLLER comes before denials on topics.
-            answer = await handler(kept, context)
-        if not getattr(answer, "error_code", 0):
+            answer = await handler(kept)
+        if not _error_of(answer):
             _merge(getattr(answer, rule.answered), refusals)
         return answer
 
@@ -248,6 +255,12 @@ class Guard:
         # Else an operator looks for a login that there is not.
         hint = ": the request came with neither certificate nor token" if principal.name == ANONYMOUS else ""
         return error, f"{principal} may not {operation} {what}{hint}"
+
+
+def _error_of(answer: Any) -> int:
+    """The error of the request as a whole, which every response has a field for."""
+    code: int = answer.error_code
+    return code
 
 
 def set_error(message: Any, error: ErrorCode, text: str) -> None:

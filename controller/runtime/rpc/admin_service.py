@@ -1,13 +1,12 @@
 """The server side of AdminService: every controller serves it, other than the active one with NOT_CONTROLLER.
 
-Requests to the machine wait in the same queue as those of brokers. A request that does not parse comes as None and is
-answered with INVALID_REQUEST (``server.py`` parses).
+Requests to the machine wait in the same queue as those of brokers.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +22,7 @@ from controller.runtime import state
 from controller.runtime.daemon import Daemon
 from controller.runtime.observe.loop_lag import AT_ONCE, given_way, in_turns
 from controller.runtime.push.messages import endpoints_of
-from controller.runtime.rpc.access import Stream
+from controller.runtime.rpc.access import Stream, Unary
 from controller.runtime.rpc.history_service import HistoryService
 from controller.runtime.rpc.inspection_service import (
     InspectionRefusedError,
@@ -41,8 +40,6 @@ from proto.gen import admin_service_pb2 as pb
 from proto.gen import maintenance_pb2
 from proto.security.access import Openness
 
-Handler = Callable[[Any, object], Awaitable[Message]]
-_MALFORMED = "the request does not parse"
 #: What a reply may have by the thousand, and how many are translated in one turn: topics have up to thousands of
 #: partitions, resources have settings.
 _AT_ONCE = {"topics": 5, "resources": 100, "partitions": AT_ONCE}
@@ -71,7 +68,7 @@ class AdminService:
         """Handlers of streaming methods by the method's name on the wire."""
         return {"Watch": self._history.watch}
 
-    def methods(self) -> dict[str, Handler]:
+    def methods(self) -> dict[str, Unary]:
         """Handlers by the method's name on the wire."""
         looks: dict[str, Look] = {
             **self._inspection.looks(),
@@ -87,14 +84,11 @@ class AdminService:
             "ListHistory": self._history.list_history,
         }
 
-    def _asking(self, name: str, method: Asked) -> Handler:
+    def _asking(self, name: str, method: Asked) -> Unary:
         """A handler that translates a request, passes it to the machine, and translates the response."""
 
-        async def handle(request: Message | None, context: object) -> Message:
-            del context
+        async def handle(request: Message) -> Message:
             try:
-                if request is None:
-                    raise BadRequestError(_MALFORMED)
                 asked: ControllerRequest = method.read(request)
             except BadRequestError as error:
                 return self._refusal(name, ErrorCode.INVALID_REQUEST, str(error))
@@ -103,23 +97,19 @@ class AdminService:
                 why = f"in quarantine, because it raised before: {suspect}"
                 return self._refusal(name, ErrorCode.UNKNOWN_SERVER_ERROR, why)
             reply = not_controller(asked) if term is None else await term.ask(asked)
-            self._count(name, reply.error)
             return await _shown(method, reply)
 
         return handle
 
-    def _looking(self, name: str, look: Look) -> Handler:
+    def _looking(self, name: str, look: Look) -> Unary:
         """A handler that answers from the controller's state, or from a copy of it."""
 
-        async def handle(request: Message | None, context: object) -> Message:
-            del context
-            if request is None:
-                return self._refusal(name, ErrorCode.INVALID_REQUEST, _MALFORMED)
+        async def handle(request: Message) -> Message:
             term = self._leading()
             if term is None:
                 return self._refusal(name, ErrorCode.NOT_CONTROLLER, "")
             try:
-                answer = await look(term, request)
+                return await look(term, request)
             except BadRequestError as error:
                 return self._refusal(name, ErrorCode.INVALID_REQUEST, str(error))
             except InspectionRefusedError as error:
@@ -128,8 +118,6 @@ class AdminService:
                 return self._refusal(name, ErrorCode.OPERATION_NOT_ATTEMPTED, str(error))
             except AbandonedError as error:
                 return self._refusal(name, ErrorCode.NOT_CONTROLLER, str(error))
-            self._count(name, ErrorCode.NONE)
-            return answer
 
         return handle
 
@@ -137,7 +125,6 @@ class AdminService:
         return self._daemon.term if self._daemon.active else None
 
     def _refusal(self, name: str, error: ErrorCode, message: str) -> Message:
-        self._count(name, error)
         response: Any = response_of(ADMIN_SERVICE, name)
         if response is pb.DescribeClusterResponse:
             known = self._daemon.current_controller
@@ -155,9 +142,6 @@ class AdminService:
         return pb.StandbyDescription(
             warmth=mirror.warmth.value, states=mirror.size, behind=mirror.behind, behind_s=behind_s
         )
-
-    def _count(self, method: str, error: ErrorCode) -> None:
-        self._daemon.metrics.requests.labels(method, error.name).inc()
 
     async def _describe_cluster(self, term: Term, _: Message) -> pb.DescribeClusterResponse:
         """The active controller's view. Others answer NOT_CONTROLLER with the last known controller id."""

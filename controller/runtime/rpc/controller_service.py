@@ -7,10 +7,8 @@ STALE_CONTROLLER_EPOCH (reference, section 6); brokers then read ``/controller``
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
-
-from google.protobuf.message import Message
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from controller.core.handlers import not_controller
 from controller.core.model import LeaderAndIsr
@@ -25,11 +23,9 @@ from controller.core.requests.brokers import (
     ControlledShutdownReply,
     Proposal,
 )
-from controller.core.requests.errors import ErrorCode
 from controller.runtime.daemon import Daemon
 from controller.runtime.observe.loop_lag import in_turns
-from controller.runtime.rpc.access import Unary, set_error
-from controller.runtime.rpc.methods import CONTROLLER_SERVICE, response_of
+from controller.runtime.rpc.access import Unary
 from proto.gen import controller_service_pb2 as pb
 
 T = TypeVar("T")
@@ -45,24 +41,10 @@ class ControllerService:
     def methods(self) -> dict[str, Unary]:
         """Handlers by the method's name on the wire."""
         return {
-            "AlterPartition": self._parsed("AlterPartition", self._alter_partition),
-            "ControlledShutdown": self._parsed("ControlledShutdown", self._controlled_shutdown),
-            "AllocateProducerIds": self._parsed("AllocateProducerIds", self._allocate_producer_ids),
+            "AlterPartition": self._alter_partition,
+            "ControlledShutdown": self._controlled_shutdown,
+            "AllocateProducerIds": self._allocate_producer_ids,
         }
-
-    def _parsed(self, name: str, handler: Callable[[Any], Awaitable[Message]]) -> Unary:
-        """The handler, for requests that parse. Another one comes as None (``server.py`` parses)."""
-
-        async def handle(request: Any, context: object) -> Message:
-            del context
-            if request is not None:
-                return await handler(request)
-            self._count(name, ErrorCode.INVALID_REQUEST)
-            answer = response_of(CONTROLLER_SERVICE, name)()
-            set_error(answer, ErrorCode.INVALID_REQUEST, "")
-            return answer
-
-        return handle
 
     async def _alter_partition(self, request: pb.AlterPartitionRequest) -> pb.AlterPartitionResponse:
         """Change ISRs (reference, section 8.4). Partition results are in the request's order."""
@@ -105,12 +87,7 @@ class ControllerService:
     async def _ask(self, request: ControllerRequest) -> ControllerResponse:
         daemon = self._daemon
         term = daemon.term
-        answer = not_controller(request) if term is None or not daemon.active else await term.ask(request)
-        self._count(type(request).__name__, answer.error)
-        return answer
-
-    def _count(self, method: str, error: ErrorCode) -> None:
-        self._daemon.metrics.requests.labels(method, error.name).inc()
+        return not_controller(request) if term is None or not daemon.active else await term.ask(request)
 
 
 async def _each(items: Sequence[T], made: Callable[[T], U]) -> list[U]:

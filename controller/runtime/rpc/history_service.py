@@ -27,7 +27,6 @@ FILTERED_MAX = 10_000
 WATCHERS_MAX = 100
 #: Pause between two portions while an event is being handled.
 BUSY_PAUSE_S = 0.025
-_MALFORMED = "the request does not parse"
 
 T = TypeVar("T")
 
@@ -40,20 +39,14 @@ class HistoryService:
         self._one_at_a_time = asyncio.Lock()
         self.watchers = 0
 
-    async def list_history(
-        self, request: pb.ListHistoryRequest | None, context: object
-    ) -> pb.ListHistoryResponse:
+    async def list_history(self, request: pb.ListHistoryRequest) -> pb.ListHistoryResponse:
         """The newest records that pass the filter, from the active controller's memory, or on request a standby's."""
-        del context
         try:
             wanted, limit = _read_listing(request)
         except BadRequestError as error:
-            return pb.ListHistoryResponse(
-                **self._refusal("ListHistory", ErrorCode.INVALID_REQUEST, str(error))
-            )
-        if not self._daemon.active and not (request is not None and request.standby_too):
-            return pb.ListHistoryResponse(**self._refusal("ListHistory", ErrorCode.NOT_CONTROLLER, ""))
-        self._count("ListHistory", ErrorCode.NONE)
+            return pb.ListHistoryResponse(**_refusal(ErrorCode.INVALID_REQUEST, str(error)))
+        if not self._daemon.active and not request.standby_too:
+            return pb.ListHistoryResponse(**_refusal(ErrorCode.NOT_CONTROLLER, ""))
         lines: list[str] = []
         size, more = 0, False
         portions = self._recent.backwards(wanted)
@@ -73,27 +66,23 @@ class HistoryService:
             controller_id=self._daemon.settings.controller_id,
         )
 
-    async def watch(
-        self, request: pb.WatchRequest | None, context: object
-    ) -> AsyncGenerator[pb.WatchResponse, None]:
+    async def watch(self, request: pb.WatchRequest) -> AsyncGenerator[pb.WatchResponse, None]:
         """New records, until the caller cancels or this term of leadership is over."""
-        del context
         try:
-            wanted = _read_filter(request.filter if request else None)
+            wanted = _read_filter(request.filter)
         except BadRequestError as error:
-            yield pb.WatchResponse(**self._refusal("Watch", ErrorCode.INVALID_REQUEST, str(error)))
+            yield pb.WatchResponse(**_refusal(ErrorCode.INVALID_REQUEST, str(error)))
             return
         term = self._daemon.term
         if term is None or not self._daemon.active:
-            yield pb.WatchResponse(**self._refusal("Watch", ErrorCode.NOT_CONTROLLER, ""))
+            yield pb.WatchResponse(**_refusal(ErrorCode.NOT_CONTROLLER, ""))
             return
         if self.watchers >= WATCHERS_MAX:
             problem = f"there are {WATCHERS_MAX} watchers already: no more are allowed"
-            yield pb.WatchResponse(**self._refusal("Watch", ErrorCode.POLICY_VIOLATION, problem))
+            yield pb.WatchResponse(**_refusal(ErrorCode.POLICY_VIOLATION, problem))
             return
-        self._count("Watch", ErrorCode.NONE)
-        epoch, whole = term.won.epoch, request is not None and request.whole_epoch
-        follower = self._recent.follow(wanted, since_epoch=epoch if whole else None)
+        epoch = term.won.epoch
+        follower = self._recent.follow(wanted, since_epoch=epoch if request.whole_epoch else None)
         self.watchers += 1
         try:
             yield pb.WatchResponse(controller_id=self._daemon.settings.controller_id, controller_epoch=epoch)
@@ -107,7 +96,7 @@ class HistoryService:
                     await self._recent.growth()
         finally:
             self.watchers -= 1
-        yield pb.WatchResponse(**self._refusal("Watch", ErrorCode.NOT_CONTROLLER, "its term is over"))
+        yield pb.WatchResponse(**_refusal(ErrorCode.NOT_CONTROLLER, "its term is over"))
 
     async def _in_turn(self, work: Callable[[], T]) -> T:
         """Do one portion of work, one caller at a time, then yield to the event loop."""
@@ -118,26 +107,20 @@ class HistoryService:
             await asyncio.sleep(BUSY_PAUSE_S if deciding else 0)
         return done
 
-    def _refusal(self, method: str, error: ErrorCode, message: str) -> dict[str, Any]:
-        self._count(method, error)
-        return {"error_code": error.value, "error_message": message}
 
-    def _count(self, method: str, error: ErrorCode) -> None:
-        self._daemon.metrics.requests.labels(method, error.name).inc()
+def _refusal(error: ErrorCode, message: str) -> dict[str, Any]:
+    return {"error_code": error.value, "error_message": message}
 
 
-def _read_listing(request: pb.ListHistoryRequest | None) -> tuple[Filter, int]:
-    wanted = _read_filter(request.filter if request else None)
-    limit = request.limit if request else 0
+def _read_listing(request: pb.ListHistoryRequest) -> tuple[Filter, int]:
+    wanted, limit = _read_filter(request.filter), request.limit
     if not 0 <= limit <= LIMIT_MAX:
         raise BadRequestError(f"limit = {limit}: must be from 0 ({LIMIT_DEFAULT}) to {LIMIT_MAX}")
     return wanted, limit or LIMIT_DEFAULT
 
 
-def _read_filter(given: pb.HistoryFilter | None) -> Filter:
+def _read_filter(given: pb.HistoryFilter) -> Filter:
     """Raises BadRequestError naming the field."""
-    if given is None:
-        raise BadRequestError(_MALFORMED)
     if given.topic and (problem := topic_name_problem(given.topic)):
         raise BadRequestError(f"filter.topic: {problem}")
     if given.has_partition and not given.topic:

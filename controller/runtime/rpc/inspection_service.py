@@ -37,7 +37,7 @@ from controller.runtime.observe.loop_lag import in_turns
 from controller.runtime.rpc import audit, dry_run, replicas
 from controller.runtime.rpc.plan_queue import AbandonedError, PlanQueue
 from controller.runtime.rpc.translate import inspection as wire
-from controller.runtime.rpc.translate.plan_data import Explanation, plan_data
+from controller.runtime.rpc.translate.plan_data import Explanation, explanation_data, plan_data
 from controller.runtime.rpc.translate.topics import BadRequestError
 from controller.runtime.term import Term
 from controller.runtime.zookeeper import cluster_reader, single_codecs
@@ -140,8 +140,8 @@ class InspectionService:
     # explanations
 
     async def _explain(self, term: Term, request: pb.ExplainRequest) -> pb.ExplainResponse:
-        explained = await self._explained(term, request)
-        return wire.show_explanation(explained, term.machine.cluster.controller_id, term.won.epoch)
+        explained = explanation_data(await self._explained(term, request))
+        return pb.ExplainResponse(explanation=msgspec.json.encode(explained).decode())
 
     async def _explained(self, term: Term, request: pb.ExplainRequest) -> Explanation:
         cluster, settings = term.machine.cluster, term.machine.settings

@@ -22,30 +22,13 @@ class LeadershipService:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
 
-    def methods(self) -> dict[str, Callable[[Any, object], Awaitable[pb.OperatorResponse]]]:
+    def methods(self) -> dict[str, Callable[[Any], Awaitable[pb.OperatorResponse]]]:
         """Handlers by the method's name on the wire."""
         return {
-            "ResignController": self._answering("ResignController", self._resign),
-            "ClaimController": self._answering("ClaimController", self._claim),
-            "ReleaseQuarantine": self._answering("ReleaseQuarantine", self._release),
+            "ResignController": _answering(self._resign),
+            "ClaimController": _answering(self._claim),
+            "ReleaseQuarantine": _answering(self._release),
         }
-
-    def _answering(
-        self, name: str, work: Callable[[Any], Awaitable[Answer]]
-    ) -> Callable[[Any, object], Awaitable[pb.OperatorResponse]]:
-        async def handle(request: Any, context: object) -> pb.OperatorResponse:
-            del context
-            try:
-                if request is None:
-                    error, message = ErrorCode.INVALID_REQUEST, "the request does not parse"
-                else:
-                    error, message = await work(request)
-            except (LeadershipError, ConnectionLossError) as failure:
-                error, message = ErrorCode.NOT_CONTROLLER, reason_of(failure)
-            self._daemon.metrics.requests.labels(name, error.name).inc()
-            return pb.OperatorResponse(error_code=error.value, error_message=message)  # type: ignore[arg-type]
-
-        return handle
 
     async def _resign(self, request: pb.ResignControllerRequest) -> Answer:
         if problem := _attribution_problem(request):
@@ -73,6 +56,19 @@ class LeadershipService:
         if not await leadership_requests.release(self._daemon, request.name, request.reason, request.author):
             return ErrorCode.INVALID_REQUEST, f"name: nothing is in quarantine as {request.name[:200]!r}"
         return ErrorCode.NONE, ""
+
+
+def _answering(
+    work: Callable[[Any], Awaitable[Answer]],
+) -> Callable[[Any], Awaitable[pb.OperatorResponse]]:
+    async def handle(request: Any) -> pb.OperatorResponse:
+        try:
+            error, message = await work(request)
+        except (LeadershipError, ConnectionLossError) as failure:
+            error, message = ErrorCode.NOT_CONTROLLER, reason_of(failure)
+        return pb.OperatorResponse(error_code=error.value, error_message=message)  # type: ignore[arg-type]
+
+    return handle
 
 
 def _attribution_problem(request: Any) -> str:

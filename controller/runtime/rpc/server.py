@@ -26,6 +26,9 @@ from proto.security.grpc_channels import add_port
 log = structlog.get_logger(__name__)
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+#: As gRPC calls them: with request and context.
+_Unary = Callable[[Any, Any], Awaitable[Message]]
+_Stream = Callable[[Any, Any], AsyncGenerator[Message, None]]
 
 #: Concurrent calls; a broker has one of each kind. Calls beyond it are answered with RESOURCE_EXHAUSTED.
 CALLS_MAX = 1000
@@ -35,7 +38,6 @@ async def start_server(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.S
     """Start serving; return the server (to stop) and the actual port. Raises OSError when it cannot listen."""
     settings = daemon.settings
     server = grpc.aio.server(
-        interceptors=[_Authorization(daemon)],
         options=[
             ("grpc.so_reuseport", 0),
             *connection_limits(settings.grpc_connections_max),
@@ -43,11 +45,11 @@ async def start_server(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.S
         ],
         maximum_concurrent_rpcs=CALLS_MAX,
     )
-    admin = AdminService(daemon)
+    admin, arrivals = AdminService(daemon), Arrivals()
     server.add_generic_rpc_handlers(
         (
-            _service(daemon, ADMIN_SERVICE, admin.methods(), admin.streams()),
-            _service(daemon, CONTROLLER_SERVICE, ControllerService(daemon).methods(), {}),
+            _service(daemon, arrivals, ADMIN_SERVICE, admin.methods(), admin.streams()),
+            _service(daemon, arrivals, CONTROLLER_SERVICE, ControllerService(daemon).methods(), {}),
         )
     )
     try:
@@ -58,44 +60,38 @@ async def start_server(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.S
     return server, bound
 
 
-class _Authorization(grpc.aio.ServerInterceptor):
-    """Puts a guard before every handler, so that none can be forgotten."""
-
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon, self._arrivals = daemon, Arrivals()
-        self._guarded: dict[str, _Handler] = {}
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> _Handler | None:
-        path = handler_call_details.method
-        if path not in self._guarded:
-            handler = await continuation(handler_call_details)
-            if handler is None:
-                return None
-            self._guarded[path] = _guarded(handler, Guard(self._daemon, path), self._arrivals)
-        return self._guarded[path]
-
-
-def _guarded(handler: _Handler, guard: Guard, arrivals: Arrivals) -> _Handler:
-    unary: Any = handler.unary_unary
-    stream: Any = handler.unary_stream
-    if handler.response_streaming:
-        return grpc.stream_stream_rpc_method_handler(
-            arrivals.streamed(_named_stream(guard, guard.stream(stream))),
-            handler.request_deserializer,
-            handler.response_serializer,
+def _service(
+    daemon: Daemon,
+    arrivals: Arrivals,
+    service: str,
+    methods: Mapping[str, Unary],
+    streams: Mapping[str, Stream],
+) -> grpc.GenericRpcHandler:
+    """The handlers of a service, each behind a guard of its own. They are not generated: gRPC would print a traceback
+    for each request that does not parse, so any client could fill the log. Here such a request comes to its guard as
+    None, and to no handler."""
+    handlers: dict[str, _Handler] = {}
+    for name in (*methods, *streams):
+        request, response = request_of(service, name), response_of(service, name)
+        guard = Guard(daemon, f"/{service}/{name}")
+        make: Any
+        guarded: Any
+        if name in methods:
+            make = grpc.stream_unary_rpc_method_handler
+            guarded = arrivals.answered(_named(guard, guard.unary(_limited(name, methods[name], response))))
+        else:
+            make = grpc.stream_stream_rpc_method_handler
+            limited = _limited_stream(name, streams[name], response)
+            guarded = arrivals.streamed(_named_stream(guard, guard.stream(limited)))
+        handlers[name] = make(
+            guarded,
+            request_deserializer=_parser(name, request),
+            response_serializer=response.SerializeToString,
         )
-    return grpc.stream_unary_rpc_method_handler(
-        arrivals.answered(_named(guard, guard.unary(unary))),
-        handler.request_deserializer,
-        handler.response_serializer,
-    )
+    return grpc.method_handlers_generic_handler(service, handlers)
 
 
-def _named(guard: Guard, handler: Unary) -> Unary:
+def _named(guard: Guard, handler: _Unary) -> _Unary:
     """The handler, for callers who prove who they are or claim nothing."""
 
     async def handle(request: Any, context: Any) -> Message:
@@ -107,7 +103,7 @@ def _named(guard: Guard, handler: Unary) -> Unary:
     return handle
 
 
-def _named_stream(guard: Guard, handler: Stream) -> Stream:
+def _named_stream(guard: Guard, handler: _Stream) -> _Stream:
     """``_named`` for a streaming method."""
 
     async def handle(request: Any, context: Any) -> AsyncGenerator[Message, None]:
@@ -128,62 +124,39 @@ async def _unauthenticated(guard: Guard, context: Any, error: UnauthenticatedErr
     raise AssertionError("abort raises")
 
 
-def _service(
-    daemon: Daemon, service: str, methods: Mapping[str, Unary], streams: Mapping[str, Stream]
-) -> grpc.GenericRpcHandler:
-    """The handlers of a service, not generated: gRPC would print a traceback for each request that does not parse,
-    so any client could fill the log. Here such a request is passed as None and answered."""
-    handlers: dict[str, _Handler] = {}
-    for name in (*methods, *streams):
-        request, response = request_of(service, name), response_of(service, name)
-        limited: Any
-        if name in methods:
-            make: Any = grpc.unary_unary_rpc_method_handler
-            limited = _limited(daemon, name, methods[name], response)
-        else:
-            make = grpc.unary_stream_rpc_method_handler
-            limited = _limited_stream(daemon, name, streams[name], response)
-        handlers[name] = make(
-            limited,
-            request_deserializer=_parser(name, request),
-            response_serializer=response.SerializeToString,
-        )
-    return grpc.method_handlers_generic_handler(service, handlers)
+def _limited(method: str, handler: Unary, response: type[Message]) -> Unary:
+    """The handler, for requests that parse and keep the size limits."""
 
-
-def _limited(daemon: Daemon, method: str, handler: Unary, response: type[Message]) -> Unary:
-    """The handler behind the size limits."""
-
-    async def handle(request: Any, context: Any) -> Message:
-        refusal = _too_much(daemon, method, request, response)
-        return refusal if refusal is not None else await handler(request, context)
+    async def handle(request: Any) -> Message:
+        refusal = _refused(method, request, response)
+        return refusal if refusal is not None else await handler(request)
 
     return handle
 
 
-def _limited_stream(daemon: Daemon, method: str, handler: Stream, response: type[Message]) -> Stream:
+def _limited_stream(method: str, handler: Stream, response: type[Message]) -> Stream:
     """As ``_limited``, for a streaming method: a refusal is its only response."""
 
-    async def handle(request: Any, context: Any) -> AsyncGenerator[Message, None]:
-        refusal = _too_much(daemon, method, request, response)
+    async def handle(request: Any) -> AsyncGenerator[Message, None]:
+        refusal = _refused(method, request, response)
         if refusal is not None:
             yield refusal
             return
-        async with aclosing(handler(request, context)) as answers:
+        async with aclosing(handler(request)) as answers:
             async for answer in answers:
                 yield answer
 
     return handle
 
 
-def _too_much(
-    daemon: Daemon, method: str, request: Message | None, response: type[Message]
-) -> Message | None:
-    problem = excess(request) if request is not None else None
-    if problem is None:
+def _refused(method: str, request: Message | None, response: type[Message]) -> Message | None:
+    if request is None:
+        problem = "the request does not parse"
+    elif found := excess(request):
+        problem = found
+        log.warning("excessive_request", method=method, problem=problem)
+    else:
         return None
-    log.warning("excessive_request", method=method, problem=problem)
-    daemon.metrics.requests.labels(method, ErrorCode.INVALID_REQUEST.name).inc()
     answer = response()
     set_error(answer, ErrorCode.INVALID_REQUEST, problem)
     return answer

@@ -148,8 +148,8 @@ async def connected(
 async def look(
     session: Session, *, topics: Sequence[str] | None = None, states: bool = True, configs: bool = False
 ) -> ClusterState:
-    """Read the cluster. ``topics``: only these; ``states`` False: without partitions; ``configs``: with the settings of
-    topics and broker defaults."""
+    """Read the cluster. ``topics``: only these, or none; ``states`` False: without partitions; ``configs``: with the
+    settings of topics and broker defaults."""
     cluster_state = ClusterState()
     await _controllers(session, cluster_state)
     await _brokers(session, cluster_state)

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
 import pytest
 
-from controller.cli.common import attribution
-from controller.client import admin
-from proto.gen import admin_service_pb2 as pb
 from tests.support.cli.operator import Operator
 from tests.support.cli.terminal import at_a_terminal
 
@@ -54,44 +48,6 @@ def test_a_person_is_asked(operator: Operator) -> None:
     code, said = at_a_terminal(operator.cluster.connect, "y", "--timeout=60", "topics", "delete", "asked")
     assert (code, "1 of 1 topics are deleted" in said) == (0, True), said
     assert not exists(operator, "asked")
-
-
-@pytest.mark.parametrize(
-    ("reason", "yes", "terminal", "given"),
-    [
-        (None, False, True, ["", "old"]),
-        (None, False, False, [""]),
-        (None, True, True, [""]),
-        ("mine", False, True, ["mine"]),
-    ],
-    ids=["at a terminal", "no terminal", "--yes", "--reason"],
-)
-def test_a_person_is_asked_for_the_reason_that_an_authorizer_needs(
-    monkeypatch: pytest.MonkeyPatch, reason: str | None, yes: bool, terminal: bool, given: list[str]
-) -> None:
-    """Not before the controller has refused a request without one."""
-    tried = []
-
-    async def ask(_options: object, _session: object, method: str, request: pb.DeleteTopicsRequest) -> str:
-        tried.append(request.reason)
-        if request.reason != "old":
-            said = "reason: must be given for what may lose data"
-            raise admin.RefusedError("h:1", method, "POLICY_VIOLATION", said)
-        return "done"
-
-    monkeypatch.setattr(attribution, "ask", ask)
-    monkeypatch.setattr("sys.stdin.isatty", lambda: terminal, raising=False)
-    monkeypatch.setattr("click.prompt", lambda *_, **__: " old ")
-    unused: Any = None
-    asked = attribution.ask_with_reason(
-        unused, unused, "DeleteTopics", pb.DeleteTopicsRequest(), reason, yes=yes
-    )
-    if given[-1] == "old":
-        assert asyncio.run(asked) == "done"
-    else:
-        with pytest.raises(admin.RefusedError):
-            asyncio.run(asked)
-    assert tried == given
 
 
 def test_dry_run_prints_the_writes_and_changes_nothing(operator: Operator) -> None:

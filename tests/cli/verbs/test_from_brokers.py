@@ -56,21 +56,23 @@ def test_brokers_tell_of_internal_topics_to_who_names_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async def asked(*_: Any) -> wire.MetadataResponse:
-        topics = [wire.MetadataTopic(topic=name, is_internal=name[0] == "_") for name in ("t", "__offsets")]
+        partitions = [wire.MetadataPartition()]
+        topics = [
+            wire.MetadataTopic(topic=name, is_internal=name[0] == "_", partitions=partitions)
+            for name in ("t", "__offsets")
+        ]
         return wire.MetadataResponse(topics=topics)
 
-    def show(kind: str) -> str:
-        from_brokers._show(Options("", "json", 1.0), kind, named, internal)
-        told = capsys.readouterr()
-        assert len(json.loads(told.out)) == (shown if kind == "topics" else 0)
-        return told.err
-
     monkeypatch.setattr(from_brokers, "_asked", asked)
-    assert bool(show("topics")) == bool(left_out)
-    assert not show("brokers"), "who counts brokers counts those of all topics"
+    from_brokers.partitions_told(Options("", "json", 1.0), named, internal)
+    told = capsys.readouterr()
+    assert len(json.loads(told.out)) == shown
+    assert bool(told.err) == bool(left_out)
+    from_brokers.brokers_told(Options("", "json", 1.0))
+    assert not capsys.readouterr().err, "who counts brokers counts those of all topics"
 
 
-def test_what_a_broker_knows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_broker_knows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     partitions = [
         wire.MetadataPartition(partition=1, leader=0, leader_epoch=4, replicas=[0, 7], isr=[0]),
         wire.MetadataPartition(partition=0, leader=-1, leader_epoch=3, replicas=[7, 0], isr=[7]),
@@ -79,18 +81,22 @@ def test_what_a_broker_knows(capsys: pytest.CaptureFixture[str]) -> None:
         brokers=[wire.MetadataBroker(broker_id=0, host="h", port=1)],
         topics=[wire.MetadataTopic(topic="t", partitions=partitions)],
     )
-    options = Options("", "json", 1.0)
 
-    def rows(show: Any, what: Any) -> list[dict[str, Any]]:
-        show(options, what)
+    async def asked(*_: Any) -> wire.MetadataResponse:
+        return answer
+
+    monkeypatch.setattr(from_brokers, "_asked", asked)
+
+    def rows(show: Any, *given: Any) -> list[dict[str, Any]]:
+        show(Options("", "json", 1.0), *given)
         found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
         return found
 
-    found = rows(from_brokers._brokers, answer)
+    found = rows(from_brokers.brokers_told)
     assert [(r["broker"], r["state"], r["leaders"], r["replicas"]) for r in found] == [
         (0, "ready", 1, 2),
         (7, "gone", 0, 2),
     ]
-    (topic,) = rows(from_brokers._topics, answer.topics)
+    (topic,) = rows(from_brokers.topics_told, False)
     assert (topic["unavailable"], topic["under_replicated"], topic["replication_factor"]) == (1, 2, 2)
-    assert [r["partition"] for r in rows(from_brokers._partitions, answer.topics)] == [0, 1]
+    assert [r["partition"] for r in rows(from_brokers.partitions_told, (), False)] == [0, 1]

@@ -19,7 +19,8 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("take"), st.integers(1, 3), st.integers(1, 4)),
     st.tuples(st.just("drain"), st.integers(1, 3)),
     st.tuples(st.just("bounce"), st.integers(1, 3)),
-    st.tuples(st.just("again"), st.integers(1, 3), st.booleans()),
+    st.tuples(st.just("again"), st.integers(1, 3)),
+    st.tuples(st.just("everything"), st.integers(1, 3)),
     st.tuples(st.just("compare"), st.integers(1, 3)),
 )
 
@@ -53,10 +54,19 @@ class Expected:
                 net.take(broker_id, count_max)
             case ("drain", broker_id):
                 net.drain(broker_id)
-            case ("again", broker_id, first):
+            case ("again", broker_id):
                 net.compare(broker_id)
                 net.drain(broker_id)
-                net.begin_again(broker_id, first)
+                net.begin_again(broker_id)
+            case ("everything", broker_id):
+                net.everything(broker_id)
+                # What the former controller had queued is lost.
+                for partition in net.partitions:
+                    key = (broker_id, partition.number)
+                    self.deleted_at.pop(key, None)
+                    self.replicas.pop(key, None)
+                    if broker_id in partition.replicas:
+                        self.replicas[key] = "led"
             case ("compare", broker_id):
                 net.compare(broker_id)
             case ("bounce", broker_id):

@@ -41,7 +41,7 @@ def test_leadership_of_a_small_change_keeps_its_place_in_a_large_one() -> None:
 
 def test_nothing_waits_for_ever_for_small_changes_that_keep_coming() -> None:
     net = Net(partitions=20, small_max=2)
-    net.begin_again(1, first=False)
+    net.begin_again(1)
     net.outbox.compared(net.cluster.brokers[1], None)
     net.outbox.leader_and_isr([([1], p) for p in net.partitions[:6]], False, 1, "large")
     net.change(*range(2, 12))
@@ -112,7 +112,7 @@ def test_a_new_replica_stays_new_when_it_is_told_again_before_everything() -> No
     for number in range(3):
         net.lead(1, number)
     net.drain(1)
-    net.begin_again(1, first=False)
+    net.begin_again(1)
     net.lead(1, 0, is_new=True)
     net.lead(1, 0)
     push = net.take(1, count_max=1000)

@@ -17,7 +17,7 @@ def test_the_whole_state_waits_until_it_is_compared_and_changes_do_not() -> None
     net.lead(2, 0)
     net.lead(2, 1)
     net.drain(2)
-    net.begin_again(2, first=False)
+    net.begin_again(2)
     net.end_snapshots(2)
     net.change(1)
     net.lead(2, 1)
@@ -27,8 +27,8 @@ def test_the_whole_state_waits_until_it_is_compared_and_changes_do_not() -> None
     net.outbox.compared(net.cluster.brokers[2], None)
     rest = net.drain(2)
     # What has changed was told already.
-    assert shape(rest) == [("LeaderAndIsr", [0]), ("UpdateMetadata", [0, 2])]
-    assert (rest[-1].ends_snapshot, rest[-1].snapshot_of) == (True, None)
+    assert shape(rest) == [("UpdateMetadata", [0, 2]), ("LeaderAndIsr", [0])]
+    assert (rest[0].ends_snapshot, rest[0].snapshot_of) == (True, None)
 
 
 def test_of_the_whole_state_nothing_is_left_once_it_is_told() -> None:
@@ -36,7 +36,7 @@ def test_of_the_whole_state_nothing_is_left_once_it_is_told() -> None:
     for number in range(100):
         net.lead(2, number)
     net.drain(2)
-    net.begin_again(2, first=False)
+    net.begin_again(2)
     net.outbox.compared(net.cluster.brokers[2], None)
     told = [
         number for kind, of in shape(net.drain(2, count_max=30)) if kind == "LeaderAndIsr" for number in of
@@ -50,7 +50,7 @@ def test_what_is_equal_is_left_out_and_the_snapshot_ends() -> None:
     net = Net(partitions=3)
     net.lead(2, 0)
     net.drain(2)
-    net.begin_again(2, first=True)
+    net.begin_again(2)
     net.end_snapshots(2)
     net.outbox.compared(net.cluster.brokers[2], Differing(frozenset(), frozenset()))
     (only,) = net.drain(2)
@@ -62,18 +62,18 @@ def test_differing_topics_are_told_as_a_snapshot_of_them() -> None:
     net = Net(partitions=3)
     net.lead(2, 0)
     net.drain(2)
-    net.begin_again(2, first=False)
+    net.begin_again(2)
     net.end_snapshots(2)
     net.outbox.compared(net.cluster.brokers[2], Differing(frozenset({"t"}), frozenset({"t", "gone"})))
     pushes = net.drain(2)
-    assert shape(pushes) == [("UpdateMetadata", []), ("LeaderAndIsr", [0]), ("UpdateMetadata", [0, 1, 2])]
-    assert pushes[-1].snapshot_of == ["gone", "t"]
+    assert shape(pushes) == [("UpdateMetadata", [0, 1, 2]), ("LeaderAndIsr", [0])]
+    assert pushes[0].snapshot_of == ["gone", "t"]
 
 
 def test_a_comparison_of_an_earlier_incarnation_counts_for_nothing() -> None:
     net = Net(partitions=3)
     former = net.cluster.brokers[2]
-    net.begin_again(2, first=False)
+    net.begin_again(2)
     net.outbox.compared(former, Differing(frozenset(), frozenset()))
     assert shape(net.drain(2)) == [("UpdateMetadata", [])]
     assert net.outbox.pending(2) > 0
@@ -84,7 +84,7 @@ def test_a_stop_takes_the_replica_out_of_the_whole_state() -> None:
     net.lead(2, 0)
     net.lead(2, 1)
     net.drain(2)
-    net.begin_again(2, first=False)
+    net.begin_again(2)
     net.stop(2, 0, delete=True)
     net.outbox.forget([net.partitions[1]])
     net.drain(2)
@@ -97,7 +97,7 @@ def test_a_later_change_is_not_undone_by_a_snapshot_that_others_share() -> None:
     """What is encoded once for several brokers is as old as its first use."""
     net = Net(partitions=2)
     for broker_id in (1, 2):
-        net.begin_again(broker_id, first=False)
+        net.begin_again(broker_id)
     net.outbox.snapshot_to([1, 2], net.cluster.topics, ())
     net.outbox.compared(net.cluster.brokers[1], None)
     net.drain(1)
@@ -127,7 +127,7 @@ def test_a_new_broker_hears_the_full_picture_first() -> None:
 
 def test_what_vanished_is_in_no_snapshot_of_topics_that_differ() -> None:
     net = Net(partitions=3)
-    net.begin_again(2, first=False)
+    net.begin_again(2)
     net.outbox.forget([net.partitions[0]])
     net.outbox.compared(net.cluster.brokers[2], Differing(frozenset(), frozenset({"t"})))
     assert [numbers for _, numbers in shape(net.drain(2)) if numbers] == [[1, 2]]
@@ -209,7 +209,7 @@ def test_the_end_of_a_picture_is_due_by_itself() -> None:
 
 def test_a_snapshot_leaves_out_what_vanished_while_it_waited() -> None:
     net = Net(partitions=3)
-    net.begin_again(2, first=True)
+    net.begin_again(2)
     net.outbox.forget([net.partitions[0]])
     net.outbox.compared(net.cluster.brokers[2], None)
     assert [s for s in shape(net.drain(2)) if s[0] == "UpdateMetadata" and s[1]] == [
@@ -246,7 +246,7 @@ def test_what_is_told_again_while_the_whole_state_waits_is_told_once(listed: boo
 
 def test_a_first_snapshot_waits_until_it_is_known_what_the_broker_holds() -> None:
     net = Net(partitions=2)
-    net.begin_again(2, first=True)
+    net.begin_again(2)
     assert shape(net.drain(2)) == [("UpdateMetadata", [])], "who is alive"
     net.outbox.compared(net.cluster.brokers[2], None)
     assert shape(net.drain(2))[0] == ("UpdateMetadata", [0, 1])

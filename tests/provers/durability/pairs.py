@@ -52,7 +52,7 @@ class Pair:
 
     async def endpoint(self) -> str:
         await self.active()
-        return (await cluster_reader.look(self.session, topics=(), states=False)).controller_endpoint
+        return (await cluster_reader.look(self.session, topics=())).controller_endpoint
 
     async def both(self) -> None:
         async def registered() -> bool:

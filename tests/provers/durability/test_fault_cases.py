@@ -253,7 +253,7 @@ def placed(cluster_state: ClusterState, topic: str) -> dict[int, list[int]]:
 
 async def move(session: Session, topic: str, wanted: Mapping[int, Sequence[int]]) -> None:
     """By API."""
-    cluster_state = await cluster_reader.look(session, topics=(), states=False)
+    cluster_state = await cluster_reader.look(session, topics=())
     request = pb.AlterPartitionReassignmentsRequest(
         partitions=[
             pb.ReassignablePartition(topic=topic, partition=n, replicas=pb.ReplicaList(broker_ids=ids))

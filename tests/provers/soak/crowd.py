@@ -250,7 +250,7 @@ class Crowd:
         return (await self._seen()).controller_endpoint
 
     async def _seen(self) -> cluster_reader.ClusterState:
-        return await cluster_reader.look(self._session, topics=(), states=False)
+        return await cluster_reader.look(self._session, topics=())
 
     def _count(self, what: str, by: int = 1) -> None:
         self.done[what] = self.done.get(what, 0) + by

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,7 +74,8 @@ async def test_a_topic_that_is_to_be_deleted_is_shown_as_such() -> None:
 
 
 async def test_an_explanation_has_many_lines_and_an_audit_asks_nobody_anew() -> None:
-    made, asked = api(SimpleNamespace(words=[f"line {n}" for n in range(ROWS_MAX + 9)]))
+    explanation = json.dumps({"words": [f"line {n}" for n in range(ROWS_MAX + 9)]})
+    made, asked = api(SimpleNamespace(explanation=explanation))
     assert len((await made._broker(GET))["words"]) == ROWS_MAX + 1
     made, asked = api(inspection_pb2.AuditResponse())
     await made._audit(GET)

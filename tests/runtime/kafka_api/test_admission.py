@@ -198,7 +198,7 @@ def test_whatever_changes_something_is_recorded() -> None:
 def test_what_a_bug_stopped_is_not_answered_as_done(key: ApiKey) -> None:
     # Later versions have no error but those of the coordinators.
     version = 3 if key is ApiKey.FIND_COORDINATOR else APIS[key].versions[-1]
-    answer = SERVED[key].fail(SimpleNamespace(version=version, request=APIS[key].request()))  # type: ignore[arg-type]
+    answer = SERVED[key].fail(key, SimpleNamespace(version=version, request=APIS[key].request()))  # type: ignore[arg-type]
     assert type(answer) is APIS[key].response
     assert getattr(answer, "error_code", -1) == -1
 

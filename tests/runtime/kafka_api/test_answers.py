@@ -291,7 +291,7 @@ async def test_every_answer_can_be_said_in_every_version(asked: Asked, key: ApiK
         request = SAMPLES.get(key, lambda _, key=key: APIS[key].request())(version)
         # What a version cannot say is not asked in it.
         call = asked.call(type(request).decode(request.encode(version), version), version)
-        answer = SERVED[key].fail(call) if state == "failed" else await SERVED[key].handle(call)
+        answer = SERVED[key].fail(key, call) if state == "failed" else await SERVED[key].handle(call)
         if answer is None:
             # Allowed, but there is no broker to ask.
             assert key in FORWARDED | FORWARDED_CHANGES
@@ -395,7 +395,7 @@ async def test_an_answer_that_cannot_be_encoded_is_hung_up_on_and_logged(
         del call
         return ListGroupsResponse(error_code=2**40)
 
-    monkeypatch.setitem(SERVED, ApiKey.LIST_GROUPS, Served(not_to_be_said, lambda _: None, False))
+    monkeypatch.setitem(SERVED, ApiKey.LIST_GROUPS, Served(not_to_be_said, lambda *_: None, False))
     with structlog.testing.capture_logs() as logged:
         async with kafka_server(asked.daemon) as port, calling(port) as caller:
             with pytest.raises(HUNG_UP):
@@ -470,7 +470,7 @@ async def test_a_connection_that_the_caller_closed_ends_its_wait(
         ended.set_result(await call.wait_for(lambda _: False, 60_000))
         return ListGroupsResponse()
 
-    monkeypatch.setitem(SERVED, ApiKey.LIST_GROUPS, Served(waiting, lambda _: None, False))
+    monkeypatch.setitem(SERVED, ApiKey.LIST_GROUPS, Served(waiting, lambda *_: None, False))
     async with kafka_server(asked.daemon) as port, calling(port) as caller:
         frame = encode_request(ListGroupsRequest(), 0, 1, "c")
         await caller.send(struct.pack("!i", len(frame)) + frame)

@@ -212,13 +212,14 @@ def test_what_a_request_is_about(request_: Any, subject: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "reasons", "error"), [(False, 1, "POLICY_VIOLATION"), (True, 1, None), (False, 0, None)]
+    ("override", "stoppable", "error"),
+    [(False, False, "POLICY_VIOLATION"), (True, False, "POLICY_VIOLATION"), (True, True, None)],
 )
 def test_a_stop_that_is_not_approved_is_not_recorded_as_done(
-    audited: Audited, override: bool, reasons: int, error: str | None
+    audited: Audited, override: bool, stoppable: bool, error: str | None
 ) -> None:
     request = inspection.ApproveStopRequest(override=override)
-    verdict = inspection.CheckStoppableResponse(reasons=[inspection.StopReason()] * reasons)
+    verdict = inspection.CheckStoppableResponse(stoppable=stoppable)
     audited.log.answered("ApproveStop", ALICE, request, verdict, 7, changes=True)
     audited.log.answered("CheckStoppable", ALICE, request, verdict, 7, changes=False)
     (line,) = audited.lines()

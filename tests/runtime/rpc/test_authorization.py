@@ -16,13 +16,15 @@ from prometheus_client import CollectorRegistry
 from controller.core.handlers import BODIES
 from controller.core.model import Cluster, Topic
 from controller.core.requests.api import ControllerRequest
+from controller.core.requests.errors import ErrorCode
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.rpc import access, methods
 from controller.runtime.rpc.access import Guard
 from controller.runtime.rpc.methods import ADMIN_SERVICE, CONTROLLER_SERVICE
-from controller.runtime.rpc.server import _named, _named_stream, start_server
+from controller.runtime.rpc.server import _named, _named_stream, _service, start_server
+from proto.arrivals import Arrivals
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, controller_service_pb2, history_pb2, inspection_pb2, maintenance_pb2
 from proto.security.access import Openness
@@ -133,8 +135,7 @@ class Rigged:
         )
 
     async def ask(self, request: Any) -> Any:
-        async def handler(request: Any, context: object) -> Any:
-            del context
+        async def handler(request: Any) -> Any:
             self.called.append(request)
             return self._answer(request)
 
@@ -148,6 +149,16 @@ def named(response: type, field: str, entry: type) -> Callable[[Any], Any]:
 
 def nothing_of(method: str) -> Callable[[Any], Any]:
     return lambda _: methods.response_of(ADMIN, method)()
+
+
+def counted(daemon: Any, method: str) -> dict[str, float]:
+    """How often a method was answered, by error."""
+    samples = daemon.metrics.requests.collect()[0].samples
+    return {
+        s.labels["error"]: s.value
+        for s in samples
+        if s.name.endswith("_total") and s.labels["method"] == method
+    }
 
 
 deleted = named(pb.DeleteTopicsResponse, "responses", pb.DeletedTopic)
@@ -345,14 +356,12 @@ class Broker(Denying):
 
 @pytest.mark.parametrize("method", sorted(methods.METHODS[BROKERS]))
 @pytest.mark.parametrize("broker_id", [2, 3])
-async def test_a_broker_asks_for_itself_and_a_refusal_is_counted(method: str, broker_id: int) -> None:
+async def test_a_broker_asks_for_itself_and_each_answer_is_counted(method: str, broker_id: int) -> None:
     rigged = Rigged(method, Broker(lambda *_: True), lambda _: methods.response_of(BROKERS, method)())
     answer = await rigged.ask(methods.request_of(BROKERS, method)(broker_id=broker_id, broker_epoch=2))
     error = "NONE" if broker_id == 2 else "CLUSTER_AUTHORIZATION_FAILED"
     assert (error_name(answer.error_code), len(rigged.called)) == (error, broker_id == 2)
-    registry, labels = rigged.metrics.registry, {"method": method, "error": error}
-    counted = registry.get_sample_value("partition_controller_requests_total", labels)
-    assert counted == (None if broker_id == 2 else 1)
+    assert counted(rigged.daemon, method) == {error: 1}
 
 
 @pytest.mark.parametrize("reason", ["", " \t", "old"])
@@ -373,6 +382,7 @@ async def test_where_an_authorizer_decides_what_may_lose_data_takes_a_reason(
     answer = await rigged.ask(methods.request_of(ADMIN, method)(reason=reason, **fields))
     refused = openness is Openness.GUARDED and reason != "old"
     assert error_name(answer.error_code) == ("POLICY_VIOLATION" if refused else "NONE")
+    assert counted(rigged.daemon, method) == {error_name(answer.error_code): 1}
     assert len(rigged.called) == (not refused)
 
 
@@ -492,7 +502,7 @@ async def test_an_explanation_is_of_a_topic_or_of_the_cluster() -> None:
         ({"broker": 1}, "CLUSTER_AUTHORIZATION_FAILED"),
         ({}, "CLUSTER_AUTHORIZATION_FAILED"),
     ):
-        rigged = Rigged("Explain", own("mine"), lambda _: inspection_pb2.ExplainResponse(summary="s"))
+        rigged = Rigged("Explain", own("mine"), lambda _: inspection_pb2.ExplainResponse(explanation="{}"))
         answer = await rigged.ask(inspection_pb2.ExplainRequest(**subject))
         assert error_name(answer.error_code) == error
         assert len(rigged.called) == (error == "NONE")
@@ -523,8 +533,8 @@ async def test_a_method_without_a_rule_is_refused(monkeypatch: pytest.MonkeyPatc
 async def test_a_stream_is_opened_or_ends_with_the_refusal(may: bool) -> None:
     closed = []
 
-    async def handler(request: Any, context: object) -> AsyncGenerator[Any, None]:
-        del request, context
+    async def handler(request: Any) -> AsyncGenerator[Any, None]:
+        del request
         try:
             yield history_pb2.WatchResponse(records=["1"])
             yield history_pb2.WatchResponse(records=["2"])
@@ -545,14 +555,28 @@ async def test_a_stream_is_opened_or_ends_with_the_refusal(may: bool) -> None:
         assert not closed
         caller = ("User:ANONYMOUS", "127.0.0.1")
         assert daemon.audit_log.records == [("Watch", caller, "CLUSTER_AUTHORIZATION_FAILED", False)]
+        assert counted(daemon, "Watch") == {"CLUSTER_AUTHORIZATION_FAILED": 1}
+
+
+async def test_of_a_stream_its_beginning_and_its_error_are_counted() -> None:
+    async def handler(request: Any) -> AsyncGenerator[Any, None]:
+        del request
+        for _ in range(3):
+            yield history_pb2.WatchResponse(records=["1"])
+        yield history_pb2.WatchResponse(error_code=ErrorCode.NOT_CONTROLLER.value)  # type: ignore[arg-type]
+
+    daemon = daemon_like(Denying(lambda *_: True), ControllerMetrics(CollectorRegistry()), None)
+    guarded = Guard(daemon, f"/{ADMIN}/Watch").stream(handler)
+    assert len([answer async for answer in guarded(history_pb2.WatchRequest(), Context())]) == 4
+    assert counted(daemon, "Watch") == {"NONE": 1, "NOT_CONTROLLER": 1}
 
 
 async def test_a_stream_ends_when_its_caller_may_no_longer() -> None:
     """A token that is removed, and rules that change, end what was begun with them."""
     may, closed = [True], []
 
-    async def handler(request: Any, context: object) -> AsyncGenerator[Any, None]:
-        del request, context
+    async def handler(request: Any) -> AsyncGenerator[Any, None]:
+        del request
         try:
             for number in range(3):
                 yield history_pb2.WatchResponse(records=[str(number)])
@@ -570,8 +594,8 @@ async def test_a_stream_ends_when_its_caller_may_no_longer() -> None:
     assert closed
     assert len(daemon.audit_log.records) == 1
 
-    async def unknown(request: Any, context: object) -> AsyncGenerator[Any, None]:
-        async for answer in handler(request, context):
+    async def unknown(request: Any) -> AsyncGenerator[Any, None]:
+        async for answer in handler(request):
             daemon.callers = SimpleNamespace(of_rpc=removed)
             yield answer
 
@@ -581,6 +605,30 @@ async def test_a_stream_ends_when_its_caller_may_no_longer() -> None:
     may[0] = True
     with pytest.raises(UnauthenticatedError):
         await anext(Guard(daemon, f"/{ADMIN}/Watch").stream(unknown)(history_pb2.WatchRequest(), Context()))
+
+
+async def test_each_method_has_a_guard_of_its_own() -> None:
+    async def unary(_: Any) -> Any:
+        return pb.ElectLeadersResponse()
+
+    async def stream(_: Any) -> AsyncGenerator[Any, None]:
+        yield history_pb2.WatchResponse()
+
+    daemon = daemon_like(Denying(), ControllerMetrics(CollectorRegistry()), None)
+    methods_ = {"ElectLeaders": unary, "Plan": unary}
+    service = _service(daemon, Arrivals(), ADMIN, methods_, {"Watch": stream})
+
+    async def requests() -> AsyncGenerator[Any, None]:
+        yield None
+
+    for method in (*methods_, "Watch"):
+        handler: Any = service.service(SimpleNamespace(method=f"/{ADMIN}/{method}"))
+        if method == "Watch":
+            (answer,) = [each async for each in handler.stream_stream(requests(), Context())]
+        else:
+            answer = await handler.stream_unary(requests(), Context())
+        assert error_name(answer.error_code) == "CLUSTER_AUTHORIZATION_FAILED"
+        assert counted(daemon, method) == {"CLUSTER_AUTHORIZATION_FAILED": 1}
 
 
 # --- over real gRPC --------------------------------------------------------------------------------------------

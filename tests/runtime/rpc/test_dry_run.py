@@ -101,7 +101,7 @@ def test_an_approval_says_what_it_overrides_and_what_it_considered() -> None:
     made = dry_run.approval(snapshot, Stoppable((1,), (OFFLINE,), None, (), True), APPROVAL[1])
     assert made.brokers == {1: 11}
     assert made.counted == {(2, 22)}
-    assert made.overridden == (OFFLINE.text,)
+    assert (made.overridden, made.reason, made.author) == ((OFFLINE.text,), "why", "who")
 
 
 def test_a_verdict_tolerates_what_it_was_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:

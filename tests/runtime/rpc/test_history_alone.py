@@ -34,7 +34,7 @@ async def test_a_watcher_that_is_behind_reads_on_though_a_portion_has_nothing_fo
         metrics=ControllerMetrics(CollectorRegistry()),
     )
     request = pb.WatchRequest(filter=pb.HistoryFilter(kinds=["broker"]), whole_epoch=True)
-    answers = HistoryService(daemon).watch(request, None)
+    answers = HistoryService(daemon).watch(request)
     assert (await anext(answers)).controller_epoch == 7
     told = asyncio.ensure_future(anext(answers))
     for _ in range(99):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from google.protobuf.message_factory import GetMessageClass
-from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.rpc import limits, server
 from controller.runtime.rpc.limits import (
     ENTRIES_MAX,
@@ -20,7 +17,6 @@ from controller.runtime.rpc.limits import (
     TEXT_MAX_BY_FIELD,
     excess,
 )
-from proto.arrivals import Arrivals
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, controller_service_pb2, features_pb2, inspection_pb2, maintenance_pb2
 from proto.limits import MESSAGE_BYTES_MAX, MESSAGE_LIMITS
@@ -38,73 +34,37 @@ async def test_a_stream_that_asks_for_too_much_is_refused_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(server, "excess", lambda _: "topics: too many")
-    daemon: Any = SimpleNamespace(metrics=ControllerMetrics(CollectorRegistry()))
     asked: list[Any] = []
 
-    async def handler(request: Any, _context: Any) -> AsyncGenerator[maintenance_pb2.OperatorResponse, None]:
+    async def handler(request: Any) -> AsyncGenerator[maintenance_pb2.OperatorResponse, None]:
         asked.append(request)
         yield maintenance_pb2.OperatorResponse()
 
-    limited = server._limited_stream(daemon, "Watch", handler, maintenance_pb2.OperatorResponse)
-    answers: Any = [answer async for answer in limited(pb.DescribeConfigsRequest(), None)]
+    limited = server._limited_stream("Watch", handler, maintenance_pb2.OperatorResponse)
+    answers: Any = [answer async for answer in limited(pb.DescribeConfigsRequest())]
     assert [answer.error_message for answer in answers] == ["topics: too many"]
     assert asked == []
-    counted = daemon.metrics.requests.labels("Watch", "INVALID_REQUEST")._value.get()
-    assert counted == 1
 
 
 async def test_a_stream_ends_at_once_when_its_caller_goes() -> None:
     """Else a watcher counts until it is collected."""
     closed: list[bool] = []
 
-    async def handler(_request: Any, _context: Any) -> AsyncGenerator[maintenance_pb2.OperatorResponse, None]:
+    async def handler(*_: Any) -> AsyncGenerator[maintenance_pb2.OperatorResponse, None]:
         try:
             yield maintenance_pb2.OperatorResponse()
         finally:
             closed.append(True)
 
     nothing: Any = None
-    for stream in (
-        server._limited_stream(nothing, "Watch", handler, maintenance_pb2.OperatorResponse),
-        server._named_stream(nothing, handler),
+    limited = server._limited_stream("Watch", handler, maintenance_pb2.OperatorResponse)
+    for answers in (
+        limited(pb.DescribeConfigsRequest()),
+        server._named_stream(nothing, handler)(pb.DescribeConfigsRequest(), None),
     ):
-        answers = stream(pb.DescribeConfigsRequest(), None)
         await anext(answers)
         await answers.aclose()
     assert closed == [True, True]
-
-
-async def test_each_method_has_a_guard_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    handlers = {path: object() for path in ("/one", "/two")}
-    monkeypatch.setattr(server, "Guard", lambda _daemon, path: path)
-    monkeypatch.setattr(server, "_guarded", lambda handler, guard, _arrivals: (handler, guard))
-    interceptor = server._Authorization(SimpleNamespace())  # type: ignore[arg-type]
-
-    async def known(details: Any) -> Any:
-        return handlers.get(details.method)
-
-    for path in ("/one", "/two", "/none", "/one"):
-        details: Any = SimpleNamespace(method=path)
-        found: Any = await interceptor.intercept_service(known, details)
-        assert found == (None if path == "/none" else (handlers[path], path))
-
-
-def test_a_stream_is_guarded_as_a_stream() -> None:
-    guarded: list[str] = []
-    guard: Any = SimpleNamespace(
-        unary=lambda handler: (guarded.append("unary"), handler)[1],  # type: ignore[func-returns-value]
-        stream=lambda handler: (guarded.append("stream"), handler)[1],  # type: ignore[func-returns-value]
-    )
-    for streaming in (False, True):
-        handler: Any = SimpleNamespace(
-            unary_unary=object(),
-            unary_stream=object(),
-            response_streaming=streaming,
-            request_deserializer=None,
-            response_serializer=None,
-        )
-        assert server._guarded(handler, guard, Arrivals()).response_streaming is streaming
-    assert guarded == ["unary", "stream"]
 
 
 def test_what_does_not_parse_is_none_and_told_in_one_line() -> None:

@@ -11,15 +11,13 @@ import pytest
 from kazoo.client import KazooClient
 
 from controller.client import admin
-from controller.core import znode_paths
 from controller.core.model import Maintenance
 from controller.runtime import state
 from controller.runtime.config import Settings
-from controller.runtime.daemon import Daemon, Role
+from controller.runtime.daemon import Daemon
 from controller.runtime.rpc.server import start_server
-from controller.runtime.zookeeper import codecs
 from proto.gen import maintenance_pb2 as pb
-from tests.support.runtime.admins import ask, error_name, garbage
+from tests.support.runtime.admins import ask, error_name
 from tests.support.runtime.callers import Active, controller
 from tests.support.runtime.daemons import running
 from tests.support.runtime.pushes import FakeBroker
@@ -36,11 +34,9 @@ ENDED: dict[str, Any] = {
     "SetDrain": pb.SetDrainRequest(broker_id=1, author="bob"),
 }
 REQUESTS: dict[str, Any] = {
-    "DescribeMaintenance": pb.DescribeMaintenanceRequest(),
     "SetPause": pb.SetPauseRequest(paused=True, **WHY),
     "SetMaintenance": pb.SetMaintenanceRequest(entered=True, **WHY),
     "SetDrain": pb.SetDrainRequest(broker_id=1, drained=True, **WHY),
-    "CancelShutdown": pb.CancelShutdownRequest(broker_id=1, broker_epoch=-1),
 }
 
 
@@ -56,32 +52,6 @@ def gauge(active: Active, name: str) -> float:
     found = active.daemon.registry.get_sample_value(f"partition_controller_{name}")
     assert found is not None
     return found
-
-
-@pytest.mark.parametrize("method", REQUESTS)
-async def test_garbage_is_an_invalid_request(
-    zookeeper: str, zk: KazooClient, tmp_path: Path, method: str
-) -> None:
-    async with controller(zookeeper, zk, tmp_path) as active:
-        response = pb.OperatorResponse if method != "DescribeMaintenance" else pb.DescribeMaintenanceResponse
-        answer = response.FromString(await garbage(active.daemon.grpc_endpoint, method))
-        assert error_name(answer.error_code) == "INVALID_REQUEST"
-        assert not zk.exists(PATH)
-
-
-async def test_a_standby_answers_not_controller(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
-    zk.create(znode_paths.CONTROLLER, codecs.encode_controller(7, "h:7"), ephemeral=True)
-    daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
-    server, port = await start_server(daemon, "127.0.0.1", 0)
-    try:
-        async with running(daemon):
-            await until(lambda: daemon.role is Role.STANDBY, "standby")
-            for method, request in REQUESTS.items():
-                answer = await ask(f"127.0.0.1:{port}", method, request)
-                assert error_name(answer.error_code) == "NOT_CONTROLLER"
-    finally:
-        await server.stop(0)
-    assert not zk.exists(PATH)
 
 
 #: Several things are wrong with some: the first one in this order is told.

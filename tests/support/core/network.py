@@ -55,8 +55,8 @@ class Net:
         self.outbox.snapshot_to([broker_id], self.cluster.topics, ())
         self.outbox.compared(broker, None)
 
-    def begin_again(self, broker_id: int, first: bool) -> None:
-        """The whole state, for a broker that keeps what it knows: it has registered again, or the controller is new."""
+    def begin_again(self, broker_id: int) -> None:
+        """The whole state, for a broker that has registered again and keeps what it knows."""
         self.clock += 1
         broker = self.cluster.brokers[broker_id] = a_broker(broker_id, self.clock)
         self.outbox.add_broker(broker, 1, "Test")
@@ -65,8 +65,13 @@ class Net:
             [p for p in self.partitions if self.replicas[broker_id].get(p.number, ("",))[0] == "led"],
         )
         self.outbox.snapshot_to([broker_id], self.cluster.topics, ())
-        # A new controller's (``everything_to``) comes after the leadership.
-        self.outbox.queues[broker_id].snapshot_first = first
+
+    def everything(self, broker_id: int) -> None:
+        """The whole state, from a new controller."""
+        self.clock += 1
+        broker = self.cluster.brokers[broker_id] = a_broker(broker_id, self.clock)
+        self.outbox.add_broker(broker, 1, "Test")
+        self.outbox.everything_to([broker_id], self.cluster.topics, ())
 
     def compare(self, broker_id: int) -> bool:
         """As the controller does, by the newest values; whether nothing differs."""
@@ -75,7 +80,7 @@ class Net:
             {number: epoch for number, (what, epoch) in self.replicas[broker_id].items() if what == "led"},
         )
         metadata = {p.number: p.leadership.partition_epoch for p in self.partitions if p.leadership}
-        replicas = {number: metadata[number] for number in held[1]}
+        replicas = {p.number: metadata[p.number] for p in self.partitions if broker_id in p.replicas}
         differing = Differing(
             frozenset({"t"} if held[1] != replicas else ()), frozenset({"t"} if held[0] != metadata else ())
         )

@@ -35,19 +35,16 @@ async def three(
         yield active, active.daemon.grpc_endpoint
 
 
-def words(answer: Any) -> dict[str, Any]:
-    assert error_name(answer.error_code) == "NONE", answer.error_message
-    found: dict[str, Any] = json.loads(answer.explanation)
-    return found
-
-
 def planned(answer: Any) -> Any:
     assert error_name(answer.error_code) == "NONE", answer.error_message
     return json.loads(answer.plan)
 
 
-async def explained(endpoint: str, **subject: Any) -> Any:
-    return await ask(endpoint, "Explain", pb.ExplainRequest(**subject))
+async def explained(endpoint: str, **subject: Any) -> dict[str, Any]:
+    answer = await ask(endpoint, "Explain", pb.ExplainRequest(**subject))
+    assert error_name(answer.error_code) == "NONE", answer.error_message
+    found: dict[str, Any] = json.loads(answer.explanation)
+    return found
 
 
 def plan_of(**fields: Any) -> pb.PlanRequest:

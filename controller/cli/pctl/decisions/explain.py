@@ -92,7 +92,7 @@ def explain_controller_verb(options: Options, offline: bool) -> None:
         from controller.cli.computed import explanations
         from controller.runtime.zookeeper import cluster_reader
 
-        return explanations.of_controller(await cluster_reader.look(session, topics=(), states=False))
+        return explanations.of_controller(await cluster_reader.look(session, topics=()))
 
     _show(options, pb.ExplainRequest(controller=True), from_zookeeper, offline)
 

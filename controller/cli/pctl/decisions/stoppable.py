@@ -145,7 +145,7 @@ async def _from_zookeeper(
 async def _withdraw(
     options: Options, session: Session, request: pb.WithdrawStopApprovalRequest, *, dry_run: bool
 ) -> None:
-    now = await cluster_reader.look(session, topics=(), states=False)
+    now = await cluster_reader.look(session, topics=())
     approved = [b for b in request.broker_ids if b in standing(now.brokers, now.approvals)]
     if not approved:
         why = f"{brokers_text(request.broker_ids)}: not approved to stop"
@@ -199,7 +199,7 @@ async def _dry_run_approval(options: Options, session: Session, request: pb.Appr
 
 async def _list(options: Options, session: Session) -> None:
     """Print the valid approvals, read from ZooKeeper."""
-    cluster_state = await cluster_reader.look(session, topics=(), states=False)
+    cluster_state = await cluster_reader.look(session, topics=())
     note_problems(cluster_state)
     from controller.runtime.rpc.translate.plan_data import approval_rows
 

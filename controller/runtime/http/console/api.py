@@ -196,8 +196,8 @@ class Api:
         """Why a broker is as it is (the RPC ``Explain``)."""
         broker_id = number_in(request, "id", 0, BROKER_ID_MAX)
         why = await self._asking.rpc(request, "Explain", inspection_pb2.ExplainRequest(broker=broker_id))
-        lines = list(why.words)[: 1 + ROWS_MAX]
-        return {"id": broker_id, "words": lines, "command": f"pctl explain broker {broker_id}"}
+        words = msgspec.json.decode(why.explanation)["words"][: 1 + ROWS_MAX]
+        return {"id": broker_id, "words": words, "command": f"pctl explain broker {broker_id}"}
 
     # records
 

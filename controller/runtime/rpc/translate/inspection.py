@@ -1,21 +1,21 @@
-"""Explanations, plans and approvals to stop: messages to the core's and the planner's values and back."""
+"""Topics, plans and approvals to stop: messages to the core's and the planner's values and back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from controller.core import znode_paths
-from controller.core.model import NO_LEADER, Cluster, Partition, StopApproval, Topic
+from controller.core.model import NO_LEADER, Cluster, Partition, Topic
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import StopApprovalsReply, WithdrawStopApproval
 from controller.planning import scenarios
 from controller.planning.scenarios import Plan, Terms
 from controller.planning.snapshot import Snapshot
 from controller.planning.stoppable import Stoppable
-from controller.runtime.rpc.translate.plan_data import Explanation, explanation_data, stoppable_data
+from controller.runtime.rpc.translate.plan_data import stoppable_data
 from controller.runtime.rpc.translate.topics import BadRequestError
 from controller.runtime.zookeeper import codecs
 from proto.gen import common_pb2
@@ -103,71 +103,15 @@ def read_withdrawal(request: pb.WithdrawStopApprovalRequest) -> WithdrawStopAppr
 # --- responses -----------------------------------------------------------------------------------------------
 
 
-def show_explanation(explained: Explanation, controller_id: int, controller_epoch: int) -> pb.ExplainResponse:
-    data = explanation_data(explained)
-    return pb.ExplainResponse(
-        summary=explained.summary,
-        rules=[
-            pb.RuleTried(
-                rule=tried["rule"],
-                permitted=tried["permitted"],
-                candidates=[pb.CandidateTried(**candidate) for candidate in tried["candidates"]],
-                leader=tried["leader"],
-            )
-            for tried in data.get("rules", ())
-        ],
-        notes=data.get("notes", data.get("waits_for", ())),
-        changes=explained.changes,
-        words=explained.words(),
-        controller_id=controller_id,
-        controller_epoch=controller_epoch,
-        event_id=data.get("event_id", 0),
-        cause=data.get("cause", ""),
-        explanation=msgspec.json.encode(data).decode(),
-    )
-
-
-def show_approvals(approvals: Mapping[int, StopApproval]) -> list[pb.StopApproval]:
-    return [
-        pb.StopApproval(
-            broker_id=broker_id,
-            broker_epoch=a.broker_epoch,
-            reason=a.reason,
-            author=a.author,
-            at_ms=a.at_ms,
-            overridden=a.overridden,
-        )
-        for broker_id, a in sorted(approvals.items())
-    ]
-
-
 def show_stoppable(answer: Stoppable, *, overridden: bool = False) -> pb.CheckStoppableResponse:
     data = stoppable_data(answer, overridden=overridden)
-    return pb.CheckStoppableResponse(
-        reasons=[
-            pb.StopReason(
-                why=r.why.value,
-                text=r.text,
-                partition=common_pb2.PartitionName(topic=r.topic, partition=r.partition) if r.topic else None,
-                broker_ids=r.brokers,
-                change=r.change,
-            )
-            for r in answer.reasons
-        ],
-        margin=-1 if answer.margin is None else answer.margin,
-        largest=answer.largest,
-        exact=answer.exact,
-        approvals=show_approvals(answer.standing),
-        shutting_down=answer.shutting_down,
-        answer=msgspec.json.encode(data).decode(),
-    )
+    return pb.CheckStoppableResponse(answer=msgspec.json.encode(data).decode(), stoppable=data["stoppable"])
 
 
 def show_withdrawal(reply: StopApprovalsReply) -> pb.WithdrawStopApprovalResponse:
     return pb.WithdrawStopApprovalResponse(
         error_code=reply.error.value,  # type: ignore[arg-type]
         error_message=reply.message,
-        approvals=show_approvals(reply.approvals),
     )
 
 

@@ -131,13 +131,12 @@ class ServicerContext:
 class Server:
     """In the place of ``grpc.aio.server(...)``."""
 
-    def __init__(self, wires: Wires, interceptors: Sequence[Any]) -> None:
+    def __init__(self, wires: Wires) -> None:
         process = CURRENT.get()
         assert process is not None
         self.process = process
-        self._wires, self._interceptors = wires, interceptors
+        self._wires = wires
         self._handlers: list[Any] = []
-        self._found: dict[str, Any] = {}
         self._port = 0
         self.credentials: Credentials | None = None
         self._calls: dict[asyncio.Task[Answer], Callable[[Answer], None]] = {}
@@ -200,7 +199,9 @@ class Server:
         self._calls.clear()
 
     async def _serve(self, method: str, request: bytes, context: ServicerContext) -> Answer:
-        handler = await self._handler(method)
+        details = SimpleNamespace(method=method, invocation_metadata=())
+        found = (generic.service(details) for generic in self._handlers)
+        handler = next((each for each in found if each is not None), None)
         if handler is None:
             return Answer(grpc.StatusCode.UNIMPLEMENTED, details=f"no method {method}")
         parse, serialize = handler.request_deserializer, handler.response_serializer
@@ -210,27 +211,6 @@ class Server:
         except Aborted as aborted:
             return Answer(aborted.code, details=aborted.details)
         return Answer(grpc.StatusCode.OK, serialize(response) if serialize else response)
-
-    async def _handler(self, method: str) -> Any:
-        if method not in self._found:
-            details: Any = SimpleNamespace(method=method, invocation_metadata=())
-
-            async def find(details: Any) -> Any:
-                found = (generic.service(details) for generic in self._handlers)
-                return next((handler for handler in found if handler is not None), None)
-
-            continuation: Any = find
-            for interceptor in reversed(self._interceptors):
-                continuation = _intercepted(interceptor, continuation)
-            self._found[method] = await continuation(details)
-        return self._found[method]
-
-
-def _intercepted(interceptor: Any, inner: Any) -> Any:
-    async def find(details: Any) -> Any:
-        return await interceptor.intercept_service(inner, details)
-
-    return find
 
 
 @dataclass(frozen=True)
@@ -411,8 +391,8 @@ def grpc_on(wires: Wires, *, secured: bool = False) -> Iterator[None]:
     """Within it ``grpc.aio`` makes channels and servers on these wires. ``secured``: processes have certificates."""
     global _secured
 
-    def server(*_: Any, interceptors: Sequence[Any] = (), **__: Any) -> Server:
-        return Server(wires, interceptors or ())
+    def server(*_: Any, **__: Any) -> Server:
+        return Server(wires)
 
     def insecure_channel(address: str, *_: Any, **__: Any) -> Channel:
         return Channel(wires, address)

@@ -10,7 +10,7 @@ import pytest
 
 from controller.core.cluster.automatic_maintenance import OfflineBrokers
 from controller.core.context import CoreSettings
-from controller.core.explain.work import WorkExplanation
+from controller.core.explain.partitions import explain_partition
 from controller.core.model import Attribution, Cluster, Maintenance, Partition, StopApproval, Topic
 from controller.core.requests.configs import (
     ConfigDescribed,
@@ -23,6 +23,7 @@ from controller.core.requests.elections import ElectLeadersReply, PartitionElect
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import OperatorReply
 from controller.planning import scenarios
+from controller.planning.context import cluster_of
 from controller.planning.scenarios import Terms
 from controller.planning.stoppable import Reason, Stoppable, Why
 from controller.planning.store import Change
@@ -80,34 +81,45 @@ def test_a_freeze_has_its_end() -> None:
 # --- answers -------------------------------------------------------------------------------------------------
 
 
-def test_what_work_waits_for_is_among_the_notes() -> None:
-    explained = WorkExplanation("deletion of t", "waiting", "it waits", ("broker 2",), ())
-    shown = inspection.show_explanation(explained, 1, 7)
-    assert list(shown.notes) == ["broker 2"]
-    assert (shown.controller_id, shown.controller_epoch, shown.summary) == (1, 7, explained.summary)
-
-
-def test_approvals_are_told_by_broker_with_their_time() -> None:
+def test_a_stop_verdict_has_the_approvals_by_broker_and_says_how_sure_it_is() -> None:
     approvals = {3: StopApproval(53, "r", "ann", 1000), 1: StopApproval(51, "s", "bob", 2000, ("why not",))}
-    shown = inspection.show_approvals(approvals)
-    assert [(a.broker_id, a.broker_epoch, a.author, a.reason, a.at_ms) for a in shown] == [
-        (1, 51, "bob", "s", 2000),
-        (3, 53, "ann", "r", 1000),
+    verdict = Stoppable((1,), (), 0, (1,), False, approvals)
+    data = plan_data.stoppable_data(verdict, overridden=True)
+    assert (data["largest_is_exact"], data["overridden"]) == (False, True)
+    assert data["approvals"] == [
+        {
+            "broker": 1,
+            "broker_epoch": 51,
+            "author": "bob",
+            "reason": "s",
+            "at_ms": 2000,
+            "overridden": ("why not",),
+        },
+        {"broker": 3, "broker_epoch": 53, "author": "ann", "reason": "r", "at_ms": 1000, "overridden": ()},
     ]
-    assert [list(a.overridden) for a in shown] == [["why not"], []]
 
 
-@pytest.mark.parametrize("exact", [False, True])
-def test_a_stop_verdict_says_how_sure_it_is(exact: bool) -> None:
+def test_an_explanation_has_its_rules_and_why_who_may_not_lead() -> None:
+    cluster = cluster_of(Small((2,), {("t", 0): ((1, 2), 2, (1, 2))}).snapshot())
+    partition = cluster.partition("t", 0)
+    assert partition is not None
+    data = plan_data.explanation_data(explain_partition(cluster, partition, unclean_allowed=False))
+    first = data["rules"][0]
+    assert (first["permitted"], first["leader"]) == (True, 2)
+    assert [(c["broker"], c["failed"]) for c in first["candidates"]] == [(1, "is online"), (2, "")]
+
+
+def test_a_reason_that_is_about_no_partition_names_none() -> None:
     reasons = (
         Reason(next(iter(Why)), "of all", "", -1, (1,)),
         Reason(next(iter(Why)), "of one", "t", 0, (1,)),
     )
-    shown = inspection.show_stoppable(Stoppable((1,), reasons, 0, (1,), exact))
-    assert shown.exact is exact
-    assert [reason.HasField("partition") for reason in shown.reasons] == [False, True]
-    data = json.loads(shown.answer)
-    assert [(r["topic"], r["partition"]) for r in data["reasons"]] == [(None, None), ("t", 0)]
+    shown = inspection.show_stoppable(Stoppable((1,), reasons, 0, (1,), True))
+    assert not shown.stoppable
+    assert [(r["topic"], r["partition"]) for r in json.loads(shown.answer)["reasons"]] == [
+        (None, None),
+        ("t", 0),
+    ]
 
 
 def test_what_is_added_is_added() -> None:

@@ -153,7 +153,7 @@ async def test_the_cluster_is_described_with_all_its_counts(monkeypatch: pytest.
     cluster.problems = {f"/{n}": "odd" for n in range(250)}
     cluster.flapping = {2: Flapping(3, 0, 300_000_000)}
     service = AdminService(leading.daemon)
-    told: Any = await service.methods()["DescribeCluster"](admin.DescribeClusterRequest(), None)
+    told: Any = await service.methods()["DescribeCluster"](admin.DescribeClusterRequest())
     assert (told.problem_count, len(told.problems)) == (250, 100)
     assert (told.state_log_problem, told.state_log_dropped) == ("File exists", 3)
     shown = ("broker_id", "leader_count", "replica_count", "losses", "hold_s", "newer_states")
@@ -173,7 +173,7 @@ async def test_who_resigns_while_it_counts_does_not_describe_the_cluster(
 
     monkeypatch.setattr("controller.runtime.state.census", resigning)
     told: Any = await AdminService(leading.daemon).methods()["DescribeCluster"](
-        admin.DescribeClusterRequest(), None
+        admin.DescribeClusterRequest()
     )
     assert told.error_code == ErrorCode.NOT_CONTROLLER
 
@@ -187,9 +187,9 @@ async def test_who_resigns_while_it_counts_the_missing_does_not_describe_the_mai
     request = maintenance_pb2.DescribeMaintenanceRequest()
     leading.machine.cluster.registered_before.add(2)
     del leading.machine.cluster.brokers[2]
-    told: Any = await describe(request, None)
+    told: Any = await describe(request)
     assert (told.error_code, list(told.gone)) == (ErrorCode.NONE, [2])
-    describing = asyncio.ensure_future(describe(request, None))
+    describing = asyncio.ensure_future(describe(request))
     await asyncio.sleep(0)
     leading.daemon.active = False
     told = await describing
@@ -223,7 +223,7 @@ async def test_an_answer_about_thousands_gives_others_their_turn(
 
     leading = Leading(cluster_of("t"), monkeypatch)
     leading.term.ask = ask
-    answering = asyncio.ensure_future(AdminService(leading.daemon).methods()[method](request_, None))
+    answering = asyncio.ensure_future(AdminService(leading.daemon).methods()[method](request_))
     turns = 0
     while not answering.done():
         turns += 1
@@ -236,7 +236,7 @@ async def test_what_raised_twice_is_not_handed_to_the_machine_again(monkeypatch:
     leading = Leading(cluster_of("t"), monkeypatch)
     leading.term.refuses = lambda _: "SetPause, in 2 terms"
     told: Any = await AdminService(leading.daemon).methods()["ListPartitionReassignments"](
-        admin.ListPartitionReassignmentsRequest(), None
+        admin.ListPartitionReassignmentsRequest()
     )
     assert (told.error_code, "SetPause, in 2 terms" in told.error_message) == (
         ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -259,10 +259,8 @@ async def test_why_a_look_was_not_taken_is_told(
         raise raised
 
     leading = Leading(cluster_of(), monkeypatch)
-    told: Any = await AdminService(leading.daemon)._looking("Plan", look)(pb.PlanRequest(), None)
+    told: Any = await AdminService(leading.daemon)._looking("Plan", look)(pb.PlanRequest())
     assert (told.error_code, told.error_message) == (error, str(raised))
-    counted = leading.daemon.metrics.requests.collect()[0].samples
-    assert [(s.labels["error"], s.value) for s in counted if s.name.endswith("_total")] == [(error.name, 1)]
 
 
 async def test_each_list_is_of_what_its_name_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +268,7 @@ async def test_each_list_is_of_what_its_name_says(monkeypatch: pytest.MonkeyPatc
     methods = AdminService(leading.daemon).methods()
     leading.term.quarantine = Quarantine()
     for name in ("ListQuarantine", "ListTopicDeletions", "DescribeMaintenance", "DescribeCluster"):
-        told = await methods[name](request_of(ADMIN_SERVICE, name)(), None)
+        told = await methods[name](request_of(ADMIN_SERVICE, name)())
         assert type(told) is response_of(ADMIN_SERVICE, name)
 
 

@@ -10,7 +10,7 @@ import pytest
 from kio.schema.errors import ErrorCode as KafkasErrorCode
 
 from controller.core.cluster.automatic_maintenance import OfflineBrokers
-from controller.core.model import Broker, Cluster, FeatureRange, Freeze, Maintenance, StopApproval
+from controller.core.model import Cluster, FeatureRange, Freeze, Maintenance
 from controller.core.reasons import StateGone
 from controller.core.requests.configs import AlterConfigs, ConfigAlteration, ConfigChange, ConfigResource
 from controller.core.requests.configs import ConfigScope as Scope
@@ -33,14 +33,12 @@ from controller.planning import scenarios
 from controller.planning.dry_run import DryRunTrace, Phase
 from controller.planning.scenarios import Terms
 from controller.planning.snapshot import Snapshot
-from controller.planning.stoppable import Stoppable
 from controller.planning.store import Change
 from controller.runtime.observe.history_filter import Filter
 from controller.runtime.rpc import dry_run, history_service
 from controller.runtime.rpc.translate import admin, features, inspection, maintenance, plan_data, topics
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, features_pb2, history_pb2, inspection_pb2, maintenance_pb2
-from tests.support.core.world import a_broker
 from tests.support.planning.clusters import Small
 
 PREFERRED: dict[str, Any] = {"election_type": pb.PREFERRED, "all_partitions": True}
@@ -175,11 +173,6 @@ def test_moves_and_features_are_told_as_they_are() -> None:
     ]
 
 
-@pytest.mark.parametrize(("margin", "shown"), [(None, -1), (0, 0), (2, 2)])
-def test_no_margin_is_not_the_same_as_no_answer(margin: int | None, shown: int) -> None:
-    assert inspection.show_stoppable(Stoppable((1,), (), margin, (1,), True)).margin == shown
-
-
 def test_a_freeze_is_told_with_its_end() -> None:
     cluster = Cluster(1)
     assert maintenance.describe(cluster, OfflineBrokers(0, (), 0)).frozen_until_ms == 0
@@ -213,22 +206,3 @@ def test_a_dry_run_adds_up_what_its_phases_push_and_tells_when_each_writes() -> 
     data = dry_run._data(DryRunTrace((), phases, ("n",)))
     assert data["pushes"] == {"2": {"LeaderAndIsr": 7}, "10": {"StopReplica": 2}}
     assert [row["when"] for row in data["writes"]] == ["at once", "later"]
-
-
-def test_an_approval_names_the_approvals_that_its_verdict_counted() -> None:
-    """Not those of former incarnations."""
-    brokers: dict[int, Broker] = {b: a_broker(b, 50 + b) for b in (1, 2, 3)}
-    approvals = {
-        2: StopApproval(52, "r", "a", 1),
-        3: StopApproval(1, "r", "a", 1),
-        9: StopApproval(59, "r", "a", 1),
-    }
-    snapshot = Snapshot(1, 7, brokers, {}, {}, approvals=approvals)
-    request = inspection_pb2.ApproveStopRequest(reason="why", author="who")
-    made = dry_run.approval(snapshot, Stoppable((1,), (), 0, (1,), True), request)
-    assert (made.brokers, made.counted, made.reason, made.author) == (
-        {1: 51},
-        frozenset({(2, 52)}),
-        "why",
-        "who",
-    )

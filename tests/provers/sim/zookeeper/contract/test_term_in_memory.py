@@ -36,6 +36,7 @@ from controller.runtime.config import Settings
 from controller.runtime.daemon import StopRequested
 from controller.runtime.election.controller_election import Won
 from controller.runtime.election.higher_epochs import Outranked
+from controller.runtime.kafka.asking import BrokerQuestions
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.kafka_transport import KafkaSide
@@ -69,6 +70,7 @@ class Place:
             Journal(log, recent),
             ControllerMetrics(self.registry),
             kafka=kafka,
+            questions=BrokerQuestions("1", kafka.listeners, kafka.security),
             outranked=self.outranked,
             tls=None,
             quarantine=Quarantine(),
