@@ -13,7 +13,7 @@ from controller.core.commits import delete_notifications
 from controller.core.context import EventContext, Handler, replicas_on
 from controller.core.effects import Problem, ReadLogDirEvents
 from controller.core.events import DiskReport
-from controller.core.model import Partition, ReplicaState
+from controller.core.model import Partition
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.partitions.replica_state_machine import Replica
 from controller.core.reassignment import phases
@@ -39,9 +39,7 @@ def log_dirs_failed(context: EventContext) -> Handler[None]:
     for broker_id in named:
         lost = cluster.offline_dirs.get(broker_id, set())
         replicas = yield from replicas_on(context, [broker_id])
-        # The transition to Online sends nothing for replicas in state New.
-        asked = [p for p, _ in replicas if p in lost or p.replica_state(broker_id) is ReplicaState.NEW]
-        context.push_leadership_all(broker_id, [p for p in asked if p.leadership])
+        context.push_leadership_all(broker_id, [p for p, _ in replicas if p.leadership])
         replica_state_machine.to_online(
             context, [r for r in replicas if r[0] not in lost], "asked after a log-dir event"
         )

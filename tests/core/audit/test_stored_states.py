@@ -357,6 +357,20 @@ def test_an_election_that_was_given_up_is_held_again(paused: bool) -> None:
     assert (rig.stored()[0] in rig.cluster.brokers) is not paused
 
 
+def test_an_election_is_held_again_though_nobody_could_write_that_the_leader_is_gone() -> None:
+    rig = cluster(1, 2)
+    rig.fate = lambda effect: Fate.LOST if isinstance(effect.writes[0], SetState) else Fate.ANSWERED
+    rig.world.broker_down(1)
+    rig.world.broker_down(2)
+    rig.run()
+    rig.world.broker_up(2)
+    rig.run()
+    assert (rig.partition().state, rig.stored()[0]) == (PartitionState.OFFLINE, 1)
+    rig.fate = lambda _: Fate.ANSWERED
+    check(rig)
+    assert (rig.partition().state, rig.stored()[0]) == (PartitionState.ONLINE, 2)
+
+
 def test_a_partition_whose_isr_is_gone_waits_without_a_word() -> None:
     rig = cluster(1, 2)
     rig.world.broker_down(1)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller.core.audit import newer_states
 from controller.core.audit.tell_again import tell_again
 from controller.core.events import TellAgain
 from controller.core.handlers import event_of
@@ -112,6 +113,33 @@ def test_what_was_told_is_taken_over_as_far_as_it_is_newer(
     rig.world.forgotten.add(("t", 0))
     tell(rig, 2, newer=[(rig.partition("t", 0), told)])
     assert rig.stored("t", 0) == stored
+
+
+def test_newer_states_are_written_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newer_states, "BATCH_WRITES", 1)
+    rig = cluster()
+    rig.world.forgotten |= {("t", 0), ("t", 1)}
+    newer = [(rig.partition("t", 0), state(1, [1], 8, 9)), (rig.partition("t", 1), state(2, [2], 8, 9))]
+    tell(rig, 2, newer=newer)
+    assert {len(commit.writes) for commit in rig.commits()} == {1}
+    assert [rig.stored("t", number)[1] for number in (0, 1)] == [9, 9]
+
+
+def test_why_a_newer_state_is_not_taken_over_is_said() -> None:
+    rig = cluster()
+    rig.world.forgotten.add(("t", 0))
+    tell(rig, 2, newer=[(rig.partition("t", 0), state(2, [2], EPOCH_MAX, 9))])
+    assert rig.rejects() == ["NOT_TOLD_AGAIN"]
+
+
+def test_a_former_incarnation_keeps_no_other_broker_from_being_told() -> None:
+    rig = cluster()
+    reports = [
+        TellAgain(b, rig.world.brokers[b].epoch + offset, leadership=[rig.partition("t", 1)])
+        for b, offset in ((2, 1), (3, 0))
+    ]
+    rig.drive(lambda context: tell_again(context, reports))
+    assert [line.split()[:3] for line in rig.lines()] == [["3", "LISR", "t-1"]]
 
 
 def test_a_partition_epoch_far_behind_is_raised_step_by_step() -> None:

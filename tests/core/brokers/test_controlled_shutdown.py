@@ -212,6 +212,13 @@ def test_a_follower_that_is_out_of_sync_goes_on_and_stays_so() -> None:
     assert answer.partitions[0].error is ErrorCode.INELIGIBLE_REPLICA
 
 
+def test_a_follower_that_is_in_sync_needs_no_look_at_what_is_stored() -> None:
+    rig = cluster({0: [1, 2, 3]})
+    leave(rig, 3)
+    assert "ReadStates" not in rig.reads()
+    assert rig.stored() == (1, 6, [1, 2])
+
+
 def test_a_follower_that_its_leader_added_a_moment_ago_leaves() -> None:
     rig = cluster({0: [1, 2, 3]}, isr=[1, 2])
     rig.world.shrink_or_grow("t", 0, [1, 2, 3])

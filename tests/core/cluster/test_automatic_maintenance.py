@@ -282,6 +282,17 @@ def test_the_timer_moves_what_somebody_else_can_lead_by_now_unless_paused() -> N
     assert due(rig.cluster, rig.now_us + LOOK_EVERY_US)
 
 
+def test_the_timer_moves_what_somebody_else_can_lead_by_now() -> None:
+    rig = active(1, 2, t=[[1, 2]])
+    rig.world.shrink_or_grow("t", 0, [1])
+    rig.world.notify_isr(T)
+    rig.run()
+    do(rig, SetDrain(1, True, "disks", "ann"))
+    join(rig, [1, 2])
+    tick(rig)
+    assert rig.stored()[0] == 2
+
+
 def test_new_replicas_avoid_drained_brokers_and_it_is_said_when_they_cannot() -> None:
     rig = active(1, 2, 3)
     do(rig, SetDrain(1, True, "disks", "ann"))
@@ -634,6 +645,16 @@ def test_brokers_that_are_gone_keep_nobody_in_a_mode_that_is_not_wanted() -> Non
 
 
 ASSIGNED = st.lists(st.sampled_from(range(1, 7)), min_size=1, max_size=3, unique=True)
+
+
+def test_who_was_there_before_a_move_counts_and_whom_it_adds_does_not() -> None:
+    rig = MachineHarness.active(World(1, 2))
+    rig.check_memory = lambda: None  # type: ignore[method-assign]
+    for name in ("t", "u"):
+        topic = Topic(name, "", 1, 0)
+        topic.partitions[0] = Partition(topic, 0, (1, 9, 8), adding=(8,))
+        rig.cluster.add_topic(topic)
+    assert counted(rig, ITSELF).gone == (9,)
 
 
 @given(st.lists(st.lists(st.tuples(ASSIGNED, st.integers(0, 2)), min_size=1, max_size=4), max_size=6))

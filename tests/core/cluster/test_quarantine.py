@@ -95,9 +95,11 @@ def test_the_content_of_a_request_is_looked_at_only_where_one_like_it_is_in_quar
         raise AssertionError("takes long")
 
     topic = Subject(SubjectKind.TOPIC, f"{EventKind.CREATE_TOPICS.value}-1")
-    found = Quarantine().remember(raised(topic)).remember(raised(topic, epoch=2))
-    assert found.skips(topic)
-    assert found.refuses(EventKind.CREATE_TOPICS, digest) is None
+    other = Subject(SubjectKind.REQUEST, f"{EventKind.DELETE_TOPICS.value}-1")
+    for subject in (topic, other):
+        found = Quarantine().remember(raised(subject)).remember(raised(subject, epoch=2))
+        assert found.skips(subject)
+        assert found.refuses(EventKind.CREATE_TOPICS, digest) is None
 
 
 def test_memory_is_bounded_and_suspects_are_forgotten() -> None:

@@ -89,6 +89,12 @@ def test_a_refused_user_is_left_alone_and_others_are_not(rig: MachineHarness, ca
     assert stored(rig, "b") == {SHA_512: "y"}
 
 
+@pytest.mark.parametrize(("iterations", "why"), [(4095, "Too few"), (16_385, "Too many")])
+def test_it_is_said_on_which_side_the_iterations_are(rig: MachineHarness, iterations: int, why: str) -> None:
+    (reply,) = rig.ask(AlterScramCredentials([ScramAlteration("a", SHA_512, to("x", iterations))]))
+    assert reply.users[0].message == f"{why} iterations"
+
+
 def test_an_unreadable_user_is_not_overwritten(rig: MachineHarness) -> None:
     path = config_path("users/a")
     rig.world.unreadable[path] = "not JSON"

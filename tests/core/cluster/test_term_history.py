@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from controller.core.cluster.term_history import (
     FLAPPING_MS,
     KEPT_MAX,
+    WHY_MAX,
     YIELD_MAX_US,
     TermRecord,
     begun,
@@ -40,6 +41,7 @@ def test_it_is_bounded_and_in_order(requested: list[bool]) -> None:
             begun(terms, epoch % 3, epoch, epoch * 10), epoch, epoch * 10 + 5, "x" * 999, requested=asked
         )
     assert [t.controller_epoch for t in terms] == list(range(len(requested)))[-KEPT_MAX:]
+    assert {len(t.why) for t in terms} <= {WHY_MAX}
     assert len(single_codecs.encode(TERM_HISTORY, terms)) < 900_000
 
 

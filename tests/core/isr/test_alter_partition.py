@@ -252,6 +252,18 @@ def test_who_stays_in_sync_keeps_the_directory_that_is_known_and_who_joins_has_t
     assert world.states[("t", 0)].directories == (11, 30)
 
 
+def test_who_stays_keeps_its_directory_though_the_leader_tells_no_broker_epochs() -> None:
+    world = World()
+    for broker_id in (1, 2, 3):
+        world.broker_up(broker_id, directories=(10 * broker_id,))
+    world.create_topic("t", {0: [1, 2, 3]})
+    before = state(1, (1, 2), LEADER_EPOCH, PARTITION_EPOCH)
+    world.put_state("t", 0, msgspec.structs.replace(before, directories=(10, 20)))
+    rig = MachineHarness.active(world)
+    rig.ask(rig.alter(1, rig.proposal([1, 3])))
+    assert world.states[("t", 0)].directories == (10, 0)
+
+
 def test_recovery_ends_by_the_leaders_word() -> None:
     rig = led_by_one(isr=(1,), recovery=RECOVERING)
     (answer,) = rig.ask(rig.alter(1, rig.proposal([1, 2])))
