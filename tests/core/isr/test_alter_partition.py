@@ -254,14 +254,14 @@ def test_who_stays_in_sync_keeps_the_directory_that_is_known_and_who_joins_has_t
 
 def test_who_stays_keeps_its_directory_though_the_leader_tells_no_broker_epochs() -> None:
     world = World()
-    for broker_id in (1, 2, 3):
-        world.broker_up(broker_id, directories=(10 * broker_id,))
+    for broker_id, registered in ((1, (10, 11)), (2, (20,)), (3, (30,))):
+        world.broker_up(broker_id, directories=registered)
     world.create_topic("t", {0: [1, 2, 3]})
     before = state(1, (1, 2), LEADER_EPOCH, PARTITION_EPOCH)
-    world.put_state("t", 0, msgspec.structs.replace(before, directories=(10, 20)))
+    world.put_state("t", 0, msgspec.structs.replace(before, directories=(11, 20)))
     rig = MachineHarness.active(world)
-    rig.ask(rig.alter(1, rig.proposal([1, 3])))
-    assert world.states[("t", 0)].directories == (10, 0)
+    rig.ask(rig.alter(1, changed(rig.proposal([1, 3]), isr_epochs=())))
+    assert world.states[("t", 0)].directories == (11, 0)
 
 
 def test_recovery_ends_by_the_leaders_word() -> None:
