@@ -70,8 +70,7 @@ class _Plan:
         self.sizes = sizes
         #: Rack by broker id; a broker without one counts as its own rack.
         self.racks = {
-            b.id: b.rack if rack_aware and b.rack is not None else f"broker {b.id}"
-            for b in sorted(brokers, key=lambda b: b.id)
+            b.id: b.rack if rack_aware and b.rack is not None else f"broker {b.id}" for b in brokers
         }
         self.rack_count = len(set(self.racks.values()))
         self.placed: dict[Key, set[int]] = {}
