@@ -341,12 +341,13 @@ ME = Incarnation("me")
 
 
 def test_registration_is_version_5_byte_for_byte() -> None:
-    data = ("A" * 22,), 7
+    data = ("A" * 22,), 7, "B" * 22
     assert Identity(1, "h", 9092, "r1", ME, (), *data).encode(1700000000000, 4000) == (
         b'{"version":5,"host":"h","port":9092,"endpoints":["GRPC://h:9092"],'
         b'"listener_security_protocol_map":{"GRPC":"PLAINTEXT"},"rack":"r1","jmx_port":-1,'
         b'"timestamp":"1700000000000","features":{},"incarnation":"me",'
-        b'"directories":["AAAAAAAAAAAAAAAAAAAAAA"],"previous_broker_epoch":7,"session_timeout_ms":4000}'
+        b'"directories":["AAAAAAAAAAAAAAAAAAAAAA"],"previous_broker_epoch":7,"session_timeout_ms":4000,'
+        b'"cluster_id":"BBBBBBBBBBBBBBBBBBBBBB"}'
     )
     assert b"rack" not in Identity(1, "h", 9092, None, ME).encode(0, 4000)
     supporting = Identity(1, "h", 9092, None, ME, (("f", 1, 3), ("g", 0, 1))).encode(0, 4000)

@@ -89,7 +89,7 @@ def _batches(trees: Mapping[str, Sequence[str]]) -> Iterator[list[DeleteNode]]:
     """Batches of deletions: children first; the last znodes of each topic are in one batch."""
     batch: list[DeleteNode] = []
     for unit in _units(trees):
-        if len(batch) + len(unit) > BATCH_WRITES:
+        if batch and len(batch) + len(unit) > BATCH_WRITES:
             yield batch
             batch = []
         batch.extend(map(DeleteNode, unit))

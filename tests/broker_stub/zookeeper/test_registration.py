@@ -166,22 +166,6 @@ def test_the_first_connection_has_a_limit(
         assert next(client.waits, None) is None
 
 
-def test_only_the_first_session_must_begin_in_time(
-    registrar: Registrar, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever lost one waits for ZooKeeper as long as it takes."""
-    ends, limited = iter([registration._Lost(), registration._Refused(), registration._Stopped()]), []
-
-    def session(first: bool) -> None:
-        limited.append(first)
-        raise next(ends)
-
-    monkeypatch.setattr(registrar, "_session", session)
-    monkeypatch.setattr(registration, "_REFUSED_PAUSE_S", 0)
-    registrar._run()
-    assert limited == [True, False, False]
-
-
 def test_the_end_of_a_former_client_s_session_is_not_this_one_s(registrar: Registrar) -> None:
     client: Any = Client(SESSION, b"")
     told(registrar, "lost", client=Client(OTHER, b""))
