@@ -28,9 +28,11 @@ from controller.runtime.rpc.access import Guard
 from controller.runtime.rpc.admin_service import AdminService
 from controller.runtime.rpc.controller_service import ControllerService
 from controller.runtime.rpc.methods import ADMIN_SERVICE, CONTROLLER_SERVICE
+from proto.arrivals import Arrivals
 from proto.gen.broker_control_pb2 import StopReplicaRequest
 from tests.provers.fuzz.harness import MEMORY
 from tests.provers.fuzz.virtual import Loop
+from tests.provers.sim.environment.rpc import only
 from tests.provers.sim.zookeeper.ensemble import Ensemble
 from tests.provers.sim.zookeeper.messages import Stat
 from tests.provers.sim.zookeeper.network import Network
@@ -190,13 +192,13 @@ class FuzzedController:
         known = METHODS[method]
         path = f"/{known.containing_service.full_name}/{method}"
         found = self._services[known.containing_service.full_name].service(SimpleNamespace(method=path))
-        handler: Any = server._guarded(found, Guard(self.daemon, path))
+        handler: Any = server._guarded(found, Guard(self.daemon, path), Arrivals())
         asked = handler.request_deserializer(request)
         async with asyncio.timeout(ANSWER_S):
             if not known.server_streaming:
-                answer = await handler.unary_unary(asked, _Context())
+                answer = await handler.stream_unary(only(asked), _Context())
             else:
-                async with aclosing(handler.unary_stream(asked, _Context())) as answers:
+                async with aclosing(handler.stream_stream(only(asked), _Context())) as answers:
                     answer = await anext(aiter(answers))
         return GetMessageClass(known.output_type).FromString(handler.response_serializer(answer))
 
