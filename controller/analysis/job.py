@@ -115,9 +115,8 @@ def _reading_early(log_dirs: Sequence[Path | str], out: str) -> Iterator[Convers
         return
     staging = f"{out}/_staging"
     try:
-        with Conversion(
-            list_and_open(lambda: list_local(log_dirs)), converted_in(staging), complete=False
-        ) as begun:
+        listed = list_and_open(lambda: list_local(log_dirs))
+        with Conversion(listed, converted_in(staging), complete=False) as begun:
             yield begun
     finally:
         shutil.rmtree(staging, ignore_errors=True)

@@ -25,7 +25,7 @@ _GONE = (
 )
 #: What the names of methods that change nothing begin with.
 _READING = ("Audit", "CheckStoppable", "Describe", "DryRun", "Explain", "List", "Plan")
-_CHECK_FIRST = "check whether it was carried out before trying again"
+CHECK_FIRST = "check whether it was carried out before trying again"
 ACTIVE_ONLY = "its failover is not completed, or it resigned"
 
 
@@ -83,6 +83,10 @@ async def listens(endpoint: str, timeout_s: float) -> bool:
     return True
 
 
+def changes_nothing(method: str) -> bool:
+    return method.startswith(_READING)
+
+
 async def ask(endpoint: str, method: str, request: Any, timeout_s: float, tls: GrpcTls | None = None) -> Any:
     """Call a method of AdminService at the controller at ``host:port``; return its response.
 
@@ -92,7 +96,7 @@ async def ask(endpoint: str, method: str, request: Any, timeout_s: float, tls: G
     """
     if not endpoint:
         raise NoAnswerError("no controller is active: nothing was changed")
-    harmless = method.startswith(_READING)
+    harmless = changes_nothing(method)
     async with open_channel(endpoint, tls, MESSAGE_LIMITS) as channel:
         try:
             answer = await getattr(AdminServiceStub(channel), method)(request, timeout=timeout_s)
@@ -104,13 +108,13 @@ async def ask(endpoint: str, method: str, request: Any, timeout_s: float, tls: G
                 ) from None
             raise NoAnswerError(
                 f"the controller at {endpoint} did not answer {method} ({error.code().name}: {details_of(error, tls)})"
-                + ("" if harmless else f"; {_CHECK_FIRST}")
+                + ("" if harmless else f"; {CHECK_FIRST}")
             ) from None
     if answer.error_code == common_pb2.NOT_CONTROLLER:
         # A controller that resigned does not know the result of a write that it was waiting for.
         raise NoAnswerError(
             f"the controller at {endpoint} answered NOT_CONTROLLER to {method}: {ACTIVE_ONLY}; "
-            + ("try again" if harmless else _CHECK_FIRST)
+            + ("try again" if harmless else CHECK_FIRST)
         )
     if answer.error_code:
         name = error_name(answer.error_code)

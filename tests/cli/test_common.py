@@ -195,6 +195,36 @@ async def test_a_request_names_a_silent_controller_and_goes_to_its_successor(
     assert left == ["c:1"], "it is asked no longer"
 
 
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (
+            "CreateTopics",
+            "the controller at c:1 has not answered CreateTopics yet; "
+            "check whether it was carried out before trying again\n",
+        ),
+        ("DescribeConfigs", ""),
+    ],
+)
+async def test_who_is_interrupted_is_told_that_a_change_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], method: str, said: str
+) -> None:
+    Failover(monkeypatch, [LEADING], [0])
+    asked = asyncio.Event()
+
+    async def ask(*_: Any) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(admin, "ask", ask)
+    asking = asyncio.create_task(requests.ask(Options("", "json", 10.0), SESSION, method, None))
+    await asked.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert capsys.readouterr().err == said
+
+
 async def test_who_does_not_take_a_connection_in_time_does_not_listen() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as stack:
         address = server.getsockname()

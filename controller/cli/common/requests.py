@@ -39,11 +39,19 @@ _ASK_MIN_S = 0.2
 
 
 async def ask(options: Options, session: Session, method: str, request: Any) -> Any:
-    """Call a method of the active controller's AdminService; in a failover, after that. Raises RequestFailedError."""
+    """Call a method of the active controller's AdminService; in a failover, after that. Raises RequestFailedError.
+
+    Who is interrupted is told that a change was asked for.
+    """
     deadline = time.monotonic() + options.timeout_s
     endpoint = await _endpoint(options, session, deadline, method)
     left_s = max(deadline - time.monotonic(), _ASK_MIN_S)
-    return await admin.ask(endpoint, method, request, left_s, options.tls)
+    try:
+        return await admin.ask(endpoint, method, request, left_s, options.tls)
+    except asyncio.CancelledError:
+        if not admin.changes_nothing(method):
+            note(f"the controller at {endpoint} has not answered {method} yet; {admin.CHECK_FIRST}")
+        raise
 
 
 async def _endpoint(options: Options, session: Session, deadline: float, method: str) -> str:

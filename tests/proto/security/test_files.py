@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -76,7 +75,7 @@ def test_one_that_can_be_used_later_is_read_without_a_change(
 ) -> None:
     """Its owner gave us the right to read it, or the time of its certificate has come."""
     now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("proto.security.files.time.monotonic", lambda: now[0])
     write(made.first, "", 2)
     assert made.value.current() == "aa"
     made.usable_when_empty = True
@@ -92,7 +91,7 @@ def test_one_that_stays_unusable_is_tried_now_and_then_and_told_of_once(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("proto.security.files.time.monotonic", lambda: now[0])
     write(made.first, "", 2)
     with capture_logs() as logs:
         for now[0] in (0.0, files.AGAIN_S, 2 * files.AGAIN_S):

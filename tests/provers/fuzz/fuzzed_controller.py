@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import tempfile
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from contextlib import ExitStack, aclosing
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +31,7 @@ from proto.arrivals import Arrivals
 from proto.gen.broker_control_pb2 import StopReplicaRequest
 from tests.provers.fuzz.harness import MEMORY
 from tests.provers.fuzz.virtual import Loop
+from tests.provers.sim.environment.rpc import only
 from tests.provers.sim.zookeeper.ensemble import Ensemble
 from tests.provers.sim.zookeeper.messages import Stat
 from tests.provers.sim.zookeeper.network import Network
@@ -196,7 +197,7 @@ class FuzzedController:
         handler: Any = self._services[known.containing_service.full_name].service(
             SimpleNamespace(method=path)
         )
-        asked = _alone(handler.request_deserializer(request))
+        asked = only(handler.request_deserializer(request))
         async with asyncio.timeout(ANSWER_S):
             if not known.server_streaming:
                 answer = await handler.stream_unary(asked, _Context())
@@ -221,8 +222,3 @@ class FuzzedController:
         finally:
             self.daemon.state_log.close()
             self._stack.close()
-
-
-async def _alone(request: Any) -> AsyncGenerator[Any, None]:
-    """As gRPC gives it."""
-    yield request

@@ -8,7 +8,7 @@ A call's request may arrive, and be carried out, long after its caller was told 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -207,10 +207,18 @@ class Server:
         parse, serialize = handler.request_deserializer, handler.response_serializer
         try:
             message = parse(request) if parse else request
-            response = await handler.unary_unary(message, context)
+            if handler.request_streaming:
+                response = await handler.stream_unary(only(message), context)
+            else:
+                response = await handler.unary_unary(message, context)
         except Aborted as aborted:
             return Answer(aborted.code, details=aborted.details)
         return Answer(grpc.StatusCode.OK, serialize(response) if serialize else response)
+
+
+async def only(request: Any) -> AsyncGenerator[Any, None]:
+    """The requests of a call with one."""
+    yield request
 
 
 @dataclass(frozen=True)
