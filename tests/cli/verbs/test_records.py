@@ -146,7 +146,7 @@ def test_what_was_read_before_a_bad_line_is_said_to_be_written(monkeypatch: pyte
         async def __aexit__(self, *_: Any) -> None: ...
 
         async def send(self, *_: Any) -> int:
-            for _ in range(9):
+            for _turn in range(9):
                 await asyncio.sleep(0)
             return 7
 

@@ -193,7 +193,7 @@ async def _refused(session: Session) -> None:
 
 
 def _writing(write: str, *arguments: Any) -> Callable[[Session], Awaitable[None]]:
-    return lambda session: getattr(session, write)(*arguments)  # type: ignore[no-any-return]
+    return lambda session: getattr(session, write)(*arguments)
 
 
 @pytest.mark.parametrize(
