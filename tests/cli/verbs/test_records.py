@@ -88,6 +88,8 @@ def test_a_record_is_tried_for_as_long_as_the_timeout(
     assert json.loads(shown.stdout) == {"topic": "t", "partition": 3, "offset": 7}
     assert (given["delivery_timeout_ms"], given["request_timeout_ms"]) == (delivery_ms, request_ms)
     assert (given["acks"], given["sent"]) == (1, ("t", 3, [(b"k", b"v")]))
+    assert typed("produce t 'v\n' --partition 3").exit_code == 0
+    assert given["sent"] == ("t", 3, [(None, b"v\n")]), "only lines of standard input end with one"
 
 
 async def test_an_offset_that_nobody_tells_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,7 +172,7 @@ def test_what_was_read_before_a_bad_line_is_said_to_be_written(monkeypatch: pyte
     ("options", "ends"),
     [
         ("", None),
-        ("--from-beginning", {("t", 0): 9}),
+        ("--from-beginning", {("t", 0): 9, ("t", 1): 9}),
         ("--offset 0 --partition 0", {("t", 0): 9}),
         ("--from-beginning --follow", None),
     ],
@@ -201,7 +203,7 @@ def test_reading_ends_at_the_present_end_unless_new_records_are_wanted(
         given.append(arguments[-1])
         return 0
 
-    info = TopicInfo("t", "id", {0: (1,)}, {}, {}, 0, 1)
+    info = TopicInfo("t", "id", {0: (1,), 1: (1,)}, {}, {}, 0, 1)
     monkeypatch.setattr(records, "Consumer", Log)
     monkeypatch.setattr(records, "_read", read)
     Asked(ClusterState(100, "c:1", 7, brokers={1: a_broker(1, 1)}, topics={"t": info})).install(monkeypatch)
