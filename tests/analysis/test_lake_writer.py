@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import msgspec
 import pytest
@@ -116,6 +117,18 @@ def test_small_files_are_put_together_in_one_commit(
     if rows == 8:
         assert after.files["all"]["dataChange"] is False
         assert len(after.removed) == 8
+
+
+@pytest.mark.parametrize("new_data", [True, False])
+def test_only_rows_of_logs_are_new_data(
+    new_data: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = lake_in(tmp_path)
+    settled = [("day=2026-01-14/kind=leader/a.parquet", 10)]
+    monkeypatch.setattr(lake, "_settle", lambda *_: settled)
+    rows: Any = MagicMock()
+    (action,) = lake.write(rows, new_data=new_data)
+    assert (action["add"]["path"], action["add"]["dataChange"]) == (settled[0][0], new_data)
 
 
 # --- orders ----------------------------------------------------------------------------------------------------

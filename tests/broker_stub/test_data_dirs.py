@@ -173,7 +173,7 @@ def test_of_a_replica_begun_beside_a_failed_directory_an_earlier_one_may_be_left
     dirs = DataDirs(paths[:2], 1)
     handlers = ControlHandlers(0, dirs, RecordedLog(), dirs.found, list[str]().append)
     handlers.directory_failed(paths[0], "it failed")
-    states = [leader_state(leader_epoch=3), leader_state(partition=1)]
+    states = [leader_state(leader_epoch=1), leader_state(partition=1)]
     for state in states:
         state.is_new = True
     assert _errors(handlers, wire.LeaderAndIsrRequest(partition_states=states)) == [0, 0]

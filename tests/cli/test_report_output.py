@@ -15,6 +15,7 @@ from controller.cli.pctl.analysis import report
         (0, [], "0"),
         (2, ["t-0", "t-1"], "2: t-0, t-1"),
         (10, [f"t-{n}" for n in range(10)], f"10: {', '.join(f't-{n}' for n in range(10))}"),
+        (11, [f"t-{n}" for n in range(11)], f"11: {', '.join(f't-{n}' for n in range(10))}, ..."),
         (1200, [f"t-{n}" for n in range(50)], f"1,200: {', '.join(f't-{n}' for n in range(10))}, ..."),
     ],
 )

@@ -33,7 +33,7 @@ from controller.cli.pctl.main import main
 from controller.cli.pctl.moving import decommission
 from controller.cli.pctl.moving.load import note_copied, targets
 from controller.cli.pctl.partitions import partition_row, why
-from controller.client import admin
+from controller.client import admin, last_address
 from controller.core.config_keys import HIDDEN
 from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, Maintenance, StopApproval
@@ -715,8 +715,11 @@ async def test_what_a_controller_refuses_is_not_answered_from_zookeeper(
 
     monkeypatch.setattr(cluster_reader, "look", look)
     monkeypatch.setattr(admin, "ask", ask)
+    remembered: list[str] = []
+    monkeypatch.setattr(last_address, "remember", lambda _, endpoint: remembered.append(endpoint))
     options, session = Options("", "json", 1.0), cast("Session", None)
     assert await snapshots.ask_unless_offline(options, session, "Plan", None) is None
+    assert remembered == [], "the next one does not ask it first"
     assert "from ZooKeeper alone (why: OPERATION_NOT_ATTEMPTED)" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         await snapshots.ask_unless_offline(options, session, "Plan", None)

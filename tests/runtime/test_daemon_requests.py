@@ -304,7 +304,8 @@ async def test_a_standby_is_appointed(
     assert answer.startswith(refusal)
     assert bool(answer) == bool(refusal)
     assert rig.appointed == ([] if appointed is None else [appointed])
-    assert len(rig.term.ended) == len(rig.appointed)
+    why = [f"ann asked to resign in favour of controller {id_}" for id_ in rig.appointed]
+    assert [str(end) for end in rig.term.ended] == why
 
 
 @pytest.mark.parametrize(

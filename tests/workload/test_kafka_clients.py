@@ -118,6 +118,13 @@ def writing(kafka: Kafka, records: int, **more: Any) -> tuple[Writer, list[Line]
     return writer, lines
 
 
+def test_what_is_set_counts_more_than_what_is_usual() -> None:
+    given = {"acks": "1", "linger.ms": 7, "bootstrap.servers": "h:1"}
+    settings = Writer(7, TOPIC, 3, 1000, given, lambda _: None)._settings
+    assert given.items() <= settings.items()
+    assert settings["enable.idempotence"] is True
+
+
 def test_each_record_is_where_its_acknowledgement_says(kafka: Kafka) -> None:
     writer, lines = writing(kafka, 7)
     begun = [line for line in lines if isinstance(line, Begun)]

@@ -81,14 +81,14 @@ async def preferred(
     options: Options,
     session: Session,
     topics: tuple[str, ...],
-    names: tuple[str, ...],
+    names: Collection[str],
     listed: Path | None,
     everything: bool,
     dry_run: bool,
 ) -> None:
     """Elect the preferred leaders of partitions."""
-    named = _with_listed(names, listed)
-    _, partitions = await _named_partitions(session, topics, named, everything)
+    names = _with_listed(names, listed)
+    _, partitions = await _named_partitions(session, topics, names, everything)
     wanted = [p for p in partitions if not p.on_preferred_leader]
     if not wanted:
         nothing_to_do(options, "every named partition is led by its preferred replica", dry_run=dry_run)
@@ -110,18 +110,18 @@ async def leader(
     session: Session,
     broker: int,
     topics: tuple[str, ...],
-    names: tuple[str, ...],
+    names: Collection[str],
     listed: Path | None,
     everything: bool,
     dry_run: bool,
 ) -> None:
     """Elect BROKER, an in-sync replica, as leader; with --topic or --all, of the partitions that it has replicas of."""
-    named = _with_listed(names, listed)
-    _, partitions = await _named_partitions(session, topics, named, everything)
+    names = _with_listed(names, listed)
+    _, partitions = await _named_partitions(session, topics, names, everything)
     wanted = [
         p
         for p in partitions
-        if (broker in p.replicas or p.name in named) and (p.state is None or p.state.leader != broker)
+        if (broker in p.replicas or p.name in names) and (p.state is None or p.state.leader != broker)
     ]
     if not wanted:
         why = f"broker {broker} leads every named partition of which it has a replica"
@@ -143,7 +143,7 @@ async def unclean(
     options: Options,
     session: Session,
     topics: tuple[str, ...],
-    names: tuple[str, ...],
+    names: Collection[str],
     listed: Path | None,
     everything: bool,
     dry_run: bool,
@@ -151,8 +151,8 @@ async def unclean(
     yes: bool,
 ) -> None:
     """Elect any live replica as leader of partitions without one. Records that only other replicas have are lost."""
-    named = _with_listed(names, listed)
-    cluster_state, partitions = await _named_partitions(session, topics, named, everything)
+    names = _with_listed(names, listed)
+    cluster_state, partitions = await _named_partitions(session, topics, names, everything)
     wanted = [p for p in partitions if not cluster_state.is_led(p)]
     if not wanted:
         nothing_to_do(options, "every named partition has a leader", dry_run=dry_run)
@@ -172,7 +172,7 @@ async def unclean(
     _end(request, await ask_with_reason(options, session, "ElectLeaders", request, reason, yes=yes), "led")
 
 
-def _with_listed(names: tuple[str, ...], listed: Path | None) -> Collection[str]:
+def _with_listed(names: Collection[str], listed: Path | None) -> Collection[str]:
     """Partitions of the options and of a file, each once. Raises PlanError."""
     more = () if listed is None else read_names(listed)
     # A file may name as many as there are.

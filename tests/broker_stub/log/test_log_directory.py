@@ -53,6 +53,19 @@ def test_recovery_points_of_logs_that_are_not_open_yet_are_kept(tmp_path: Path) 
     again.close({})
 
 
+def test_the_next_log_of_a_name_is_verified_from_its_begin(tmp_path: Path) -> None:
+    """Its replica was deleted, and came back."""
+    logs = opened(tmp_path, KEY)
+    logs.open(KEY).append_as_leader(RECORDS, 3)
+    logs.close({KEY: 1})
+
+    again = opened(tmp_path, KEY)
+    assert again.recovery_points() == {KEY: 1}
+    again.forget(KEY)
+    assert again.recovery_points() == {}
+    again.close({})
+
+
 def test_what_was_deleted_meanwhile_is_forgotten(tmp_path: Path) -> None:
     logs = opened(tmp_path, KEY, OTHER)
     logs.close({KEY: 0, OTHER: 0})

@@ -106,11 +106,13 @@ def test_what_would_not_be_written_would_not_be_changed(
     writes: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run_on_copy(*_: Any) -> DryRun:
-        return DryRun([altered()], {"writes": writes, "pushes": {}, "notes": []})
+        return DryRun([altered(0, "odd")], {"writes": writes, "pushes": {}, "notes": []})
 
     monkeypatch.setattr(config, "run_on_copy", run_on_copy)
     Asked().install(monkeypatch, config)
-    assert ("topic t would be changed" in typed("config set a=1 --topic t --dry-run").stderr) == bool(writes)
+    said = typed("config set odd=1 --topic t --dry-run").stderr
+    assert ("topic t would be changed" in said) == bool(writes)
+    assert "key 'odd' is not known: its value was not checked" in said
 
 
 def test_keys_that_stay_are_not_counted_as_changed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from controller.cli.pctl import cluster as verbs
 from controller.client import admin
 from controller.core.cluster.quarantine import Quarantine, SubjectKind, Suspect
 from controller.core.cluster.term_history import TermRecord
-from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
+from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
 from controller.runtime.zookeeper import single_codecs
 from controller.runtime.zookeeper.cluster_reader import ClusterState, ControllerInfo, PartitionInfo
 from controller.runtime.zookeeper.single_codecs import Resignation
@@ -163,11 +163,18 @@ def test_who_has_taken_over_is_said_or_that_nobody_has(
     now_s = itertools.count()
     monkeypatch.setattr(verbs, "time", SimpleNamespace(monotonic=lambda: next(now_s)))
     monkeypatch.setattr(verbs, "_LOOK_S", 0)
-    Asked(led_by(100, 7), now, ResignController=maintenance_pb2.OperatorResponse()).install(
-        monkeypatch, verbs
-    )
+    asked = Asked(led_by(100, 7), now, ResignController=maintenance_pb2.OperatorResponse())
+    asked.install(monkeypatch, verbs)
     shown = typed(f"--timeout 9 controllers resign --to-kafka {BY}")
     assert (shown.exit_code, told in shown.stderr) == (code, True)
+    assert [request.to_kafka for request in asked.of("ResignController")] == [True]
+
+
+@pytest.mark.parametrize("verb", ["resign", "resign --to-kafka", "move 101"])
+def test_control_stays_where_it_is_unless_somebody_agrees(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(led_by(100, 7)).install(monkeypatch, verbs)
+    shown = typed(f"controllers {verb} --reason r --author ann")
+    assert (shown.exit_code, asked.methods) == (EXIT_USAGE, [])
 
 
 def test_who_leads_need_not_take_over_unless_it_is_a_broker_of_the_same_id(
@@ -297,6 +304,7 @@ def test_who_leads_tells_who_refuses_and_who_may(unguarded: bool, monkeypatch: p
         [2],
     )
     assert ("access" in told) is unguarded
+    assert told["candidates"] == [100, 101, 102]
     for silent in ("away", pb.DescribeClusterResponse(error_code=common_pb2.NOT_CONTROLLER)):
         answer = silent
         told = json.loads(typed("cluster").stdout)

@@ -15,7 +15,7 @@ from controller.cli.pctl import maintenance, reassign
 from controller.cli.pctl.moving import decommission, load, throttle
 from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, Maintenance
-from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
+from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
 from controller.runtime.rpc.methods import ADMIN_SERVICE, response_of
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
@@ -313,6 +313,31 @@ def test_a_dry_run_tries_drains_limits_and_moves_in_this_order(
     assert steps == ["SetDrain", "AlterConfigs", "AlterPartitionReassignments"]
     assert set(asked.methods) <= {"DescribeReplicas"}
     assert ("/x" in shown.stdout) == (refused_step != "SetDrain")
+
+
+@pytest.mark.parametrize("verb", ["decommission 1", "replace 1 4", "swap 1 4"])
+@pytest.mark.parametrize("wait", ["", "--no-wait"])
+def test_nothing_moves_that_nobody_agreed_to(verb: str, wait: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = install(monkeypatch, cluster({0: (1, 2)}))
+    shown = typed(f"brokers {verb} --reason r --author ann {wait}")
+    assert (shown.exit_code, asked.methods) == (EXIT_USAGE, ["DescribeReplicas"])
+
+
+def test_limits_that_are_lifted_make_no_refusal_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lift(*_: Any) -> int:
+        return 0
+
+    async def throttled(*_: Any) -> None: ...
+
+    monkeypatch.setattr(decommission, "lift", lift)
+    monkeypatch.setattr(decommission, "throttled", throttled)
+    install(
+        monkeypatch,
+        cluster({0: (1, 2)}),
+        cluster({0: (3, 2)}, drained=(1,)),
+        AlterPartitionReassignments=lambda request: moved(request, refuses=(0,)),
+    )
+    assert typed(f"brokers decommission 1 --throttle 1000 {BY}").exit_code == EXIT_REFUSED
 
 
 def test_nothing_moves_where_it_cannot_be_limited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,6 +129,39 @@ def test_records_are_not_lost_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "There is no terminal to confirm at: use --yes; nothing was changed" in shown.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "kind", "leader"),
+    [
+        ("preferred", pb.PREFERRED, None),
+        ("", pb.PREFERRED, None),
+        ("leader 2", pb.CHOSEN, 2),
+        ("unclean", pb.UNCLEAN, None),
+    ],
+)
+def test_what_is_tried_and_asked_for_is_the_election_that_was_named(
+    command: str, kind: pb.ElectionType, leader: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, tried = install(monkeypatch), list[Any]()
+    once = elect.run_on_copy
+
+    async def run_on_copy(options: Any, session: Any, *steps: Any) -> DryRun:
+        tried.extend(request for _, request in steps)
+        return await once(options, session, *steps)
+
+    monkeypatch.setattr(elect, "run_on_copy", run_on_copy)
+    assert typed(f"elect {command} --topic t --yes").exit_code == 0
+    for request in (*tried, *asked.of("ElectLeaders")):
+        assert request.election_type == kind
+        assert (request.leader if request.HasField("leader") else None) == leader
+    assert len(tried) == 1
+
+
+def test_the_help_of_elections_lists_their_kinds() -> None:
+    for option in ("-h", "--help"):
+        said = typed(f"elect {option}").stdout
+        assert all(kind in said for kind in ("preferred", "leader", "unclean")), said
+
+
 def test_who_is_alive_may_lead_uncleanly(monkeypatch: pytest.MonkeyPatch) -> None:
     """In sync or not: that is what records are lost by."""
     install(monkeypatch)

@@ -75,6 +75,11 @@ def test_brokers_are_restarted_one_after_the_other_unless_more_are_wanted(
     ]
     assert list(map(len, shown)) == [3, 2, 1]
     assert asked.methods == []
+    answer = pb.PlanResponse(plan=typed("plan rolling-restart --brokers 1,3 --offline").stdout)
+    asked = Asked(CLUSTER, Plan=answer).install(monkeypatch)
+    assert typed("plan rolling-restart --brokers 1,3 --batch 2").exit_code == 0
+    (request,) = asked.of("Plan")
+    assert (list(request.rolling_restart.broker_ids), request.batch) == ([1, 3], 2)
 
 
 def test_with_more_in_sync_wanted_a_loss_is_not_safe(monkeypatch: pytest.MonkeyPatch) -> None:

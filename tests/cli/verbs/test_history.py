@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -49,6 +50,16 @@ def test_the_newest_records_of_all_candidates_are_shown(
     shown = typed(f"history --limit {limit}")
     assert [record["replica"] for record in json.loads(shown.stdout)] == newest
     assert ("older records match too: see --limit" in shown.stderr) == (limit == 3)
+
+
+@pytest.mark.parametrize("controller", [100, -1])
+def test_all_candidates_are_asked_for_what_is_wanted_also_while_nobody_leads(
+    controller: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(replace(CLUSTER, controller_id=controller), ListHistory=kept(1)).install(monkeypatch)
+    assert typed("history --topic t --partition 0 --kind leader --broker 3 --limit 7").exit_code == 0
+    wanted = pb.HistoryFilter(topic="t", has_partition=True, kinds=["leader"], brokers=[3])
+    assert asked.of("ListHistory") == [pb.ListHistoryRequest(filter=wanted, limit=7, standby_too=True)] * 2
 
 
 @pytest.mark.parametrize("refuses", [False, True])

@@ -251,6 +251,7 @@ def test_only_drained_brokers_are_undrained(monkeypatch: pytest.MonkeyPatch) -> 
     asked.install(monkeypatch, verbs)
     shown = typed(f"maintenance undrain 1 2 {BY}")
     assert (shown.exit_code, "broker 2: not drained any more" in shown.stderr) == (0, True)
+    assert [row["broker"] for row in json.loads(shown.stdout)] == [2]
     assert [(r.broker_id, r.drained) for r in asked.of("SetDrain")] == [(2, False)]
     assert typed(f"maintenance undrain 1 {BY}").exit_code == 0
     assert len(asked.of("SetDrain")) == 1

@@ -246,6 +246,24 @@ async def test_why_each_move_goes_on_is_said(monkeypatch: pytest.MonkeyPatch) ->
     assert found == (2, 3, ("t-0: 2 is not in sync; 1 is away", "t-1: about to be completed"))
 
 
+@pytest.mark.parametrize("verb", ["cancel --all", "cancel --topic t --partition 0", "cancel --all --no-wait"])
+def test_nothing_is_cancelled_that_nobody_agreed_to_or_that_is_only_tried(
+    verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Any] = []
+
+    async def run_on_copy(_: Any, __: Any, *steps: Any) -> DryRun:
+        tried.extend(method for method, _ in steps)
+        return DryRun([answered()], {"writes": [], "pushes": {}, "notes": []})
+
+    monkeypatch.setattr(reassign, "run_on_copy", run_on_copy)
+    asked = Asked(holding(1, 2), ListPartitionReassignments=moves(("t", 0))).install(monkeypatch, reassign)
+    assert typed(f"reassign {verb}").exit_code == EXIT_USAGE
+    shown = typed(f"reassign {verb} --dry-run --yes")
+    assert (shown.exit_code, tried) == (0, ["AlterPartitionReassignments"])
+    assert set(asked.methods) == {"ListPartitionReassignments"}
+
+
 def test_who_cannot_cancel_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others' moves go on."""
     refused = answered_each(p0=common_pb2.NO_REASSIGNMENT_IN_PROGRESS)

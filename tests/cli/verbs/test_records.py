@@ -88,6 +88,8 @@ def test_a_record_is_tried_for_as_long_as_the_timeout(
     assert json.loads(shown.stdout) == {"topic": "t", "partition": 3, "offset": 7}
     assert (given["delivery_timeout_ms"], given["request_timeout_ms"]) == (delivery_ms, request_ms)
     assert (given["acks"], given["sent"]) == (1, ("t", 3, [(b"k", b"v")]))
+    assert typed("produce t 'v\n' --partition 3").exit_code == 0
+    assert given["sent"] == ("t", 3, [(None, b"v\n")]), "only lines of standard input end with one"
 
 
 async def test_an_offset_that_nobody_tells_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,6 +134,80 @@ def test_where_a_new_group_begins(option: str, start: int, monkeypatch: pytest.M
     assert (typed(f"consume t --group g {option}").exit_code, starts) == (0, [start])
     shown = typed(f"consume odd --group g {option}")
     assert (shown.exit_code, "/brokers/topics/odd: junk" in shown.stderr) == (EXIT_FAILED, True)
+
+
+def test_what_was_read_before_a_bad_line_is_said_to_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [b"k:v\n", b"no key\n", b"l:w\n", b""]
+
+    class Sender:
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        async def __aenter__(self) -> Any:
+            return self
+
+        async def __aexit__(self, *_: Any) -> None: ...
+
+        async def send(self, *_: Any) -> int:
+            for _turn in range(9):
+                await asyncio.sleep(0)
+            return 7
+
+    class Input:
+        async def line(self) -> bytes:
+            return lines.pop(0)
+
+    async def find(*_: Any, **__: Any) -> Any:
+        return TopicInfo("t", "id", {3: (1,)}, {}, {}, 0, 1), ["b:1"]
+
+    monkeypatch.setattr(records, "_find_topic", find)
+    monkeypatch.setattr(records, "Producer", Sender)
+    monkeypatch.setattr(records, "StandardInput", Input)
+    Asked().install(monkeypatch)
+    shown = typed("produce t --key-separator : --partition 3", "table")
+    assert (shown.exit_code, shown.stdout, len(lines)) == (EXIT_USAGE, "3@7\n", 2)
+    assert "must be KEY:VALUE" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "ends"),
+    [
+        ("", None),
+        ("--from-beginning", {("t", 0): 9, ("t", 1): 9}),
+        ("--offset 0 --partition 0", {("t", 0): 9}),
+        ("--from-beginning --follow", None),
+    ],
+)
+def test_reading_ends_at_the_present_end_unless_new_records_are_wanted(
+    options: str, ends: dict[Any, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+
+    class Log:
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        async def __aenter__(self) -> Any:
+            return self
+
+        async def __aexit__(self, *_: Any) -> None: ...
+
+        async def assign(self, positions: dict[Any, int], _: float) -> None:
+            self.positions = positions
+
+        def assignment(self) -> list[Any]:
+            return list(self.positions)
+
+        async def list_offset(self, *_: Any) -> int:
+            return 9
+
+    async def read(*arguments: Any) -> int:
+        given.append(arguments[-1])
+        return 0
+
+    info = TopicInfo("t", "id", {0: (1,), 1: (1,)}, {}, {}, 0, 1)
+    monkeypatch.setattr(records, "Consumer", Log)
+    monkeypatch.setattr(records, "_read", read)
+    Asked(ClusterState(100, "c:1", 7, brokers={1: a_broker(1, 1)}, topics={"t": info})).install(monkeypatch)
+    assert (typed(f"consume t {options}").exit_code, given) == (0, [ends])
 
 
 def test_a_topic_in_deletion_can_still_be_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,6 +143,22 @@ def test_each_change_is_one_request_that_says_what_was_typed(
     assert says(changes[0][1], fields) == fields
 
 
+@pytest.mark.parametrize("wait", ["", "--no-wait"])
+@pytest.mark.parametrize(
+    "command", [c for c in [*CHANGES, *NOT_TRIED] if not c.startswith(("topics create", "stoppable"))]
+)
+def test_nothing_is_changed_that_nobody_agreed_to(
+    command: str, wait: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A creation can be taken back, and what is approved no longer is no danger."""
+    if wait and not command.startswith(("topics", "reassign", "maintenance drain")):
+        return
+    asked = install(monkeypatch, (CHANGES | NOT_TRIED)[command][0])
+    shown = typed(f"{command} {wait}")
+    assert (shown.exit_code, set(asked.methods) - {*LOOKS}) == (EXIT_USAGE, set())
+    assert "There is no terminal to confirm at: use --yes" in shown.stderr
+
+
 @pytest.mark.parametrize("error", [0, common_pb2.INVALID_REQUEST])
 @pytest.mark.parametrize("command", list(CHANGES))
 def test_a_dry_run_tries_the_same_and_changes_nothing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,6 +119,34 @@ def test_that_a_yes_is_not_recorded_of_each_is_said(
     assert said.out.count("approved: broker") == len(approved)
     assert "counts as offline" not in said.out
     assert ("nothing was recorded" in said.err) is not recorded
+
+
+@pytest.mark.parametrize(
+    ("options", "approves", "override", "tolerates"),
+    [
+        ("", False, False, False),
+        ("--tolerate-under-replicated", False, False, True),
+        ("--approve --reason r", True, False, False),
+        ("--override --reason r --tolerate-under-replicated", True, True, True),
+    ],
+)
+def test_what_is_checked_is_what_was_asked(
+    options: str, approves: bool, override: bool, tolerates: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = inspection_pb2.CheckStoppableResponse(answer=json.dumps(VERDICT))
+    asked = Asked(CLUSTER, ApproveStop=answer, CheckStoppable=answer).install(monkeypatch, verbs)
+    assert typed(f"stoppable 1,2 {options}").exit_code == 0
+    ((method, request),) = asked.requests
+    check = request.check if approves else request
+    assert method == ("ApproveStop" if approves else "CheckStoppable")
+    assert (list(check.broker_ids), check.tolerate_under_replicated) == ([1, 2], tolerates)
+    assert not approves or request.override == override
+
+
+def test_an_approval_is_as_old_as_its_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    Asked(CLUSTER).install(monkeypatch, verbs)
+    monkeypatch.setattr(verbs, "time", SimpleNamespace(time_ns=lambda: (125 * 60_000 + 1) * 1_000_000))
+    assert "2 h 5 min" in typed("stoppable --list", "table").stdout
 
 
 def test_of_many_reasons_those_that_are_not_shown_are_counted_by_their_lines(

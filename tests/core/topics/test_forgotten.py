@@ -57,6 +57,20 @@ def test_a_deletion_goes_on_without_it_and_it_cleans_up_when_it_returns() -> Non
     rig.check_converged()
 
 
+def test_deletions_that_wait_for_another_go_on_waiting() -> None:
+    world, rig = active(1, 2, 3, 4, t=[[1, 2]], other=[[1, 4]])
+    for broker_id in (2, 4):
+        world.broker_down(broker_id)
+    rig.run()
+    for topic in ("t", "other"):
+        world.mark_for_deletion(topic)
+    rig.run()
+    held = rig.cluster.deletions_ineligible["other"]
+    assert ask(rig, FORGET).error is ErrorCode.NONE
+    check_gone(world, rig, "t")
+    assert rig.cluster.deletions_ineligible["other"] is held
+
+
 def test_later_deletions_do_not_wait_for_it_either_and_the_next_controller_knows() -> None:
     world, rig = waiting()
     ask(rig, FORGET)

@@ -197,6 +197,20 @@ def test_a_round_takes_about_the_interval() -> None:
     assert [len(quick.next()) for _ in range(3)] == [0, 2000, 2000]
 
 
+def test_a_topic_may_grow_or_go_in_the_midst_of_a_round() -> None:
+    """Partitions and topics that come meanwhile are in the next one."""
+    cluster, topics = Cluster(100), [Topic(name, name) for name in "tu"]
+    for topic in topics:
+        cluster.add_topic(topic)
+        topic.partitions.update((n, Partition(topic, n, (1,))) for n in range(150))
+    rounds = StateRounds(cluster, 4)
+    assert [len(rounds.next()) for _ in range(2)] == [0, 100]
+    topics[0].partitions[150] = Partition(topics[0], 150, (1,))
+    del cluster.topics["u"]
+    cluster.add_topic(Topic("v", "v"))
+    assert [len(rounds.next()) for _ in range(4)] == [100, 100, 0, 100]
+
+
 def test_who_was_not_reached_was_not_asked() -> None:
     audit = BrokerAudit(1)
     audit.ended(Verdict.PENDING)

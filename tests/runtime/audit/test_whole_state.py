@@ -283,13 +283,15 @@ def test_an_answer_without_our_fence_counts_for_nothing() -> None:
     assert {id_ for id_, _, _ in rig.push()} == {1, 2, 3}
 
 
-def test_an_answer_of_another_incarnation_counts_for_nothing() -> None:
+@pytest.mark.parametrize("later", [-1, 1])
+def test_an_answer_of_another_incarnation_counts_for_nothing(later: int) -> None:
+    """A former one, or the next, which the controller has not heard of yet."""
     rig = Rig()
     rig.succeed()
 
     async def answer(broker: Broker, request: pb.DescribeStateRequest) -> Any:
         answer = await rig._answered(broker, request)
-        answer.broker_epoch -= 1
+        answer.broker_epoch += later
         return answer
 
     rig.answer = answer

@@ -287,3 +287,10 @@ def test_an_entry_of_any_length_is_framed_as_protobuf_does(size: int) -> None:
     entry = pb.LeaderAndIsrPartitionState(topic="t" * size)
     whole = pb.LeaderAndIsrRequest(partition_states=[entry])
     assert entries._framed(entry.SerializeToString()) == whole.SerializeToString()
+
+
+def test_what_entries_share_is_bounded() -> None:
+    """There are ever new names and epochs."""
+    shared = [made.cache_info() for made in vars(entries).values() if hasattr(made, "cache_info")]
+    assert shared
+    assert all(info.maxsize for info in shared)

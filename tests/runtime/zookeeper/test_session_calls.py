@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import ssl
 import threading
@@ -260,6 +261,28 @@ async def test_a_server_without_a_majority_is_named() -> None:
         encrypted = ZooKeeperAccess(contexts=ssl.create_default_context)
         session = Session(address, 1000, lambda _: None, None, access=encrypted)
         assert await session._without_majority() == "", "it was asked in clear"
+
+
+async def test_a_tool_calls_servers_that_may_listen_only_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each look at the clock takes 0.4 s."""
+    now_s, called = itertools.count(0, 0.4), list[None]()
+    session = Session("127.0.0.1:1", 1000, lambda _: None, None)
+
+    async def unreachable() -> str:
+        called.append(None)
+        return ""
+
+    monkeypatch.setattr(session_module, "REFUSED_AFTER_S", 4)
+    monkeypatch.setattr(session_module, "time", SimpleNamespace(monotonic=lambda: next(now_s)))
+    monkeypatch.setattr(session, "_unreachable", unreachable)
+    try:
+        with pytest.raises(EnvironmentFault, match="answered within 10 s"):
+            await session.start(10, create_chroot=False)
+    finally:
+        await session.close()
+    assert len(called) == 3, "the last one says why"
 
 
 async def test_a_tool_does_not_wait_for_servers_that_refuse(monkeypatch: pytest.MonkeyPatch) -> None:

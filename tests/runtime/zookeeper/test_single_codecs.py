@@ -27,7 +27,7 @@ from controller.core.requests.configs import (
 )
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import OperatorReply, SetDrain, SetPause
-from controller.core.znode_paths import PRODUCER_IDS, NodePath
+from controller.core.znode_paths import CLUSTER_ID, PRODUCER_IDS, NodePath
 from controller.errors import MalformedError
 from controller.runtime import state
 from controller.runtime.zookeeper import jute, single_codecs
@@ -123,6 +123,10 @@ def test_malformed_nodes_are_named(path: str, data: bytes, says: str) -> None:
     with pytest.raises(MalformedError, match=says) as raised:
         single_codecs.decode(NodePath[object](path), data)
     assert raised.value.path == path
+
+
+def test_the_cluster_id_is_written_as_kafka_writes_it() -> None:
+    assert single_codecs.encode(CLUSTER_ID, "A" * 22) == b'{"version":"1","id":"' + b"A" * 22 + b'"}'
 
 
 def test_approvals_are_read_as_they_are_written() -> None:

@@ -255,11 +255,13 @@ async def _dry_run(
 
 async def _send(options: Options, session: Session, planned: Wanted, reason: str) -> int:
     """Returns the exit code, as of one request: a failure counts more than what is refused for safety."""
-    keys, codes = list(planned), {0}
+    keys, codes = list(planned), [0]
     for start in range(0, len(keys), _BATCH):
         part = {key: planned[key] for key in keys[start : start + _BATCH]}
-        codes.add((await send_changes(options, session, part, reason))[0])
-    return EXIT_FAILED if EXIT_FAILED in codes else max(codes)
+        codes.append((await send_changes(options, session, part, reason))[0])
+    if EXIT_FAILED in codes:
+        return EXIT_FAILED
+    return max(codes)
 
 
 def _drain(broker_id: int, given: Given) -> Step:

@@ -207,7 +207,11 @@ def test_what_is_to_be_checked_before_a_takeover_is_counted() -> None:
     led_by_two = LeaderAndIsr(2, 4, (1, 2), 0, 9)
     znodes = {**ZNODES, z.topic_path("bar"): moving, z.state_path("bar", 0): codecs.encode_state(led_by_two)}
     znodes |= {z.state_path("bar", 1): codecs.encode_state(LeaderAndIsr(-1, 4, (2,), 0, 9))}
+    znodes[z.FEATURE] = (
+        b'{"version":1,"status":1,"features":{"f":{"min_version_level":1,"max_version_level":3}}}'
+    )
     facts = reading(znodes, cluster_facts.read)
+    assert facts.features == {"f": 3}
     assert [known.broker.id for known in facts.brokers] == [1, 2]
     assert (facts.controller_id, facts.controller_ours, facts.controller_epoch) == (100, True, 9)
     assert (facts.topics, facts.partitions, facts.without_topic_id) == (2, 4, 2)

@@ -187,7 +187,27 @@ async def _no_node(session: Session) -> None:
         await session.delete("/none")
 
 
-@pytest.mark.parametrize("asks", [Session.ping, _no_node])
+async def _refused(session: Session) -> None:
+    with pytest.raises(jute.MultiError):
+        await session.multi([jute.op_delete(session.packed_path("/none"), -1)])
+
+
+def _writing(write: str, *arguments: Any) -> Callable[[Session], Awaitable[None]]:
+    return lambda session: getattr(session, write)(*arguments)
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        Session.ping,
+        _no_node,
+        _refused,
+        _writing("multi", [jute.op_check(f"{CHROOT}{znode_paths.CONTROLLER_EPOCH}".encode(), -1)]),
+        _writing("create", "/new", b""),
+        _writing("delete", znode_paths.DELETE_TOPICS),
+    ],
+    ids=["sync", "no node", "a refused commit", "a commit", "create", "delete"],
+)
 @told
 async def test_what_a_majority_has_answered_renews_the_lease(
     harness: StoreHarness, asks: Callable[[Session], Awaitable[None]]
