@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import click
@@ -48,13 +48,29 @@ def maintenance() -> None:
 # --- shared ----------------------------------------------------------------------------------------------------
 
 
+class Given(NamedTuple):
+    """What each change is asked for with. ``reason``: empty if none was given."""
+
+    reason: str
+    author: str
+    yes: bool
+    dry_run: bool
+
+
 def change_options(*, reason_required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options of verbs whose change is stored with reason and author."""
+    """The options of verbs whose change is stored with reason and author; collected as ``given``."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def collected(**values: Any) -> Any:
+            author = author_or_user(values.pop("author"))
+            given = Given(values.pop("reason") or "", author, values.pop("yes"), values.pop("dry_run"))
+            return command(given=given, **values)
+
+        found: Callable[..., Any] = collected
         for option in (dry_run_option, yes_option, author_option, reason_option(required=reason_required)):
-            command = option(command)
-        return command
+            found = option(found)
+        return found
 
     return decorate
 
@@ -182,24 +198,23 @@ async def _switch(
     step: Step,
     question: str,
     in_force: Callable[[Maintenance], Attribution | None],
+    given: Given,
     *,
     begin: bool,
-    yes: bool,
-    dry_run: bool,
 ) -> None:
     """Show the state, ask for confirmation, and send the request. Nothing to do if an end is requested of what is
     not in force."""
     state = (await cluster_reader.look(session, topics=())).maintenance
     if not begin and in_force(state) is None:
-        nothing_to_do(options, "it is not active", dry_run=dry_run)
+        nothing_to_do(options, "it is not active", dry_run=given.dry_run)
         return
-    if dry_run:
+    if given.dry_run:
         await dry_run_steps(options, session, [step])
         return
     print_maintenance(options, state)
     if not begin:
         await _warn(options, session, step)
-    confirm(question, yes=yes)
+    confirm(question, yes=given.yes)
     code = await send_steps(options, session, [step])
     if not code:
         note("done")
@@ -229,67 +244,48 @@ async def _warn(options: Options, session: Session, step: Step) -> None:
 @change_options(reason_required=True)
 @click.pass_obj
 @on_cluster
-async def enter(
-    options: Options, session: Session, reason: str, author: str | None, yes: bool, dry_run: bool
-) -> None:
+async def enter(options: Options, session: Session, given: Given) -> None:
     """Enter maintenance mode: of its automatic work, the controller keeps only clean elections after failures."""
-    request = pb.SetMaintenanceRequest(entered=True, reason=reason, author=author_or_user(author))
+    request = pb.SetMaintenanceRequest(entered=True, reason=given.reason, author=given.author)
     step = Step("SetMaintenance", request)
-    await _switch(
-        options,
-        session,
-        step,
-        "Enter maintenance?",
-        lambda s: s.entered,
-        begin=True,
-        yes=yes,
-        dry_run=dry_run,
-    )
+    await _switch(options, session, step, "Enter maintenance?", lambda s: s.entered, given, begin=True)
 
 
 @maintenance.command("leave", cls=Verb)
 @change_options(reason_required=False)
 @click.pass_obj
 @on_cluster
-async def leave(
-    options: Options, session: Session, reason: str | None, author: str | None, yes: bool, dry_run: bool
-) -> None:
+async def leave(options: Options, session: Session, given: Given) -> None:
     """Leave maintenance mode, entered by an operator or automatically. Brokers that are offline now trigger it again
     only after they have returned."""
     question = "Leave maintenance? Suspended work starts at once."
-    request = pb.SetMaintenanceRequest(entered=False, reason=reason, author=author_or_user(author))
+    request = pb.SetMaintenanceRequest(entered=False, reason=given.reason, author=given.author)
     step = Step("SetMaintenance", request)
-    await _switch(
-        options, session, step, question, lambda s: s.entered, begin=False, yes=yes, dry_run=dry_run
-    )
+    await _switch(options, session, step, question, lambda s: s.entered, given, begin=False)
 
 
 @maintenance.command("pause", cls=Verb)
 @change_options(reason_required=True)
 @click.pass_obj
 @on_cluster
-async def pause(
-    options: Options, session: Session, reason: str, author: str | None, yes: bool, dry_run: bool
-) -> None:
+async def pause(options: Options, session: Session, given: Given) -> None:
     """Pause the controller: it starts no automatic work, not even elections. Brokers continue to serve."""
     question = "Pause the controller? Partitions that lose their leader will stay without one."
-    request = pb.SetPauseRequest(paused=True, reason=reason, author=author_or_user(author))
+    request = pb.SetPauseRequest(paused=True, reason=given.reason, author=given.author)
     step = Step("SetPause", request)
-    await _switch(options, session, step, question, lambda s: s.paused, begin=True, yes=yes, dry_run=dry_run)
+    await _switch(options, session, step, question, lambda s: s.paused, given, begin=True)
 
 
 @maintenance.command("resume", cls=Verb)
 @change_options(reason_required=False)
 @click.pass_obj
 @on_cluster
-async def resume(
-    options: Options, session: Session, reason: str | None, author: str | None, yes: bool, dry_run: bool
-) -> None:
+async def resume(options: Options, session: Session, given: Given) -> None:
     """Resume a paused controller: it elects leaders for waiting partitions at once."""
     question = "Resume the controller? Suspended work starts at once."
-    request = pb.SetPauseRequest(paused=False, reason=reason, author=author_or_user(author))
+    request = pb.SetPauseRequest(paused=False, reason=given.reason, author=given.author)
     step = Step("SetPause", request)
-    await _switch(options, session, step, question, lambda s: s.paused, begin=False, yes=yes, dry_run=dry_run)
+    await _switch(options, session, step, question, lambda s: s.paused, given, begin=False)
 
 
 #: Seconds by unit of --for.
@@ -319,26 +315,21 @@ def _duration(_context: click.Context, _parameter: click.Parameter, value: str) 
 @change_options(reason_required=True)
 @click.pass_obj
 @on_cluster
-async def freeze(
-    options: Options, session: Session, for_s: int, reason: str, author: str | None, yes: bool, dry_run: bool
-) -> None:
+async def freeze(options: Options, session: Session, for_s: int, given: Given) -> None:
     """Freeze the cluster: elections for availability go on, nothing else begins until pctl unfreeze.
 
     No leadership returns to its preferred replica, no reassignment begins (requested ones wait), no topic is deleted.
     """
     until_ms = int((time.time() + for_s) * 1000)
-    request = pb.SetFreezeRequest(
-        frozen=True, reason=reason, author=author_or_user(author), until_ms=until_ms
-    )
+    request = pb.SetFreezeRequest(frozen=True, reason=given.reason, author=given.author, until_ms=until_ms)
     await _switch(
         options,
         session,
         Step("SetFreeze", request, "freeze"),
         "Freeze the cluster? Reassignments, deletions and the return of leaderships wait until pctl unfreeze.",
         lambda s: s.freeze,
+        given,
         begin=True,
-        yes=yes,
-        dry_run=dry_run,
     )
 
 
@@ -346,14 +337,12 @@ async def freeze(
 @change_options(reason_required=False)
 @click.pass_obj
 @on_cluster
-async def unfreeze(
-    options: Options, session: Session, reason: str | None, author: str | None, yes: bool, dry_run: bool
-) -> None:
+async def unfreeze(options: Options, session: Session, given: Given) -> None:
     """End a freeze: reassignments and deletions that waited begin at once."""
-    request = pb.SetFreezeRequest(frozen=False, reason=reason, author=author_or_user(author))
+    request = pb.SetFreezeRequest(frozen=False, reason=given.reason, author=given.author)
     step = Step("SetFreeze", request, "freeze")
     question = "End the freeze? Work that waited begins at once."
-    await _switch(options, session, step, question, lambda s: s.freeze, begin=False, yes=yes, dry_run=dry_run)
+    await _switch(options, session, step, question, lambda s: s.freeze, given, begin=False)
 
 
 # --- single brokers --------------------------------------------------------------------------------------
@@ -375,14 +364,10 @@ async def drain(
     brokers: tuple[int, ...],
     force: bool,
     no_wait: bool,
-    reason: str,
-    author: str | None,
-    yes: bool,
-    dry_run: bool,
+    given: Given,
 ) -> None:
     """Keep brokers free of leaderships until they are undrained: they follow, and lead only partitions that no other
     broker can lead. --dry-run plans it (pctl plan drain plans a controlled shutdown)."""
-    by = author_or_user(author)
     cluster_state = await cluster_reader.look(session)
     fail_without_brokers(cluster_state, brokers)
     if not force and not cluster_state.brokers.keys() - cluster_state.maintenance.drained.keys() - set(
@@ -393,12 +378,12 @@ async def drain(
             "no other broker is left to lead (--force drains them anyway); nothing was changed",
             EXIT_REFUSED,
         )
-    steps = [_drain_step(broker_id, True, reason, by, force) for broker_id in brokers]
-    if dry_run:
+    steps = [drain_step(broker_id, True, given, force) for broker_id in brokers]
+    if given.dry_run:
         await dry_run_steps(options, session, steps)
         return
     _print_load(options, cluster_state, brokers)
-    confirm(f"Drain {brokers_text(brokers)}?", yes=yes)
+    confirm(f"Drain {brokers_text(brokers)}?", yes=given.yes)
     code = await send_steps(options, session, steps)
     led = sum(_leads(cluster_state, b) for b in brokers)
     if code == 0 and led and not no_wait:
@@ -413,40 +398,30 @@ async def drain(
 @change_options(reason_required=False)
 @click.pass_obj
 @on_cluster
-async def undrain(
-    options: Options,
-    session: Session,
-    brokers: tuple[int, ...],
-    reason: str | None,
-    author: str | None,
-    yes: bool,
-    dry_run: bool,
-) -> None:
+async def undrain(options: Options, session: Session, brokers: tuple[int, ...], given: Given) -> None:
     """Let drained brokers lead again; leaderships return by automatic rebalancing or by pctl elect."""
-    by = author_or_user(author)
     cluster_state = await cluster_reader.look(session)
     drained = [b for b in brokers if b in cluster_state.maintenance.drained]
     if not drained:
-        nothing_to_do(options, f"{brokers_text(brokers)}: not drained", dry_run=dry_run)
+        nothing_to_do(options, f"{brokers_text(brokers)}: not drained", dry_run=given.dry_run)
         return
-    steps = [_drain_step(broker_id, False, reason, by) for broker_id in drained]
-    if dry_run:
+    steps = [drain_step(broker_id, False, given) for broker_id in drained]
+    if given.dry_run:
         await dry_run_steps(options, session, steps)
         return
     _print_load(options, cluster_state, drained)
-    confirm(f"Allow leaderships on {brokers_text(drained)} again?", yes=yes)
+    confirm(f"Allow leaderships on {brokers_text(drained)} again?", yes=given.yes)
     code = await send_steps(options, session, steps)
     if code == 0:
         note(f"{brokers_text(drained)}: not drained any more")
     sys.exit(code)
 
 
-def _drain_step(broker_id: int, drained: bool, reason: str | None, author: str, force: bool = False) -> Step:
-    return Step(
-        "SetDrain",
-        pb.SetDrainRequest(broker_id=broker_id, drained=drained, reason=reason, author=author, force=force),
-        f"broker {broker_id}",
+def drain_step(broker_id: int, drained: bool, given: Given, force: bool = False) -> Step:
+    request = pb.SetDrainRequest(
+        broker_id=broker_id, drained=drained, reason=given.reason, author=given.author, force=force
     )
+    return Step("SetDrain", request, f"broker {broker_id}")
 
 
 def _print_load(options: Options, cluster_state: ClusterState, brokers: Sequence[int]) -> None:

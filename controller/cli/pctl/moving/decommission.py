@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import Any, NamedTuple, NoReturn
 
 import click
 from google.protobuf.message import Message
 
-from controller.cli.common.attribution import author_or_user
 from controller.cli.common.cluster_state import brokers_text, fail_without_brokers
 from controller.cli.common.confirmation import confirm, nothing_to_do
 from controller.cli.common.lists import broker_ids
@@ -24,8 +23,10 @@ from controller.cli.common.progress import Progress, follow, no_wait_option
 from controller.cli.common.requests import refusals, report
 from controller.cli.computed.dry_run import print_dry_run, run_on_copy
 from controller.cli.pctl.maintenance import (
+    Given,
     Step,
     change_options,
+    drain_step,
     dry_run_steps,
     refusals_of,
     send_steps,
@@ -61,27 +62,23 @@ class Work(NamedTuple):
     question: str
 
 
-class Given(NamedTuple):
-    """The options of all these verbs."""
+class How(NamedTuple):
+    """The options of verbs that move replicas."""
 
-    reason: str
-    author: str
-    yes: bool
-    dry_run: bool
+    given: Given
     no_wait: bool
     throttle: int | None
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options of verbs that move replicas; collected as ``given``."""
+    """Options of verbs that move replicas; collected as ``how``."""
 
-    def collected(options: Options, /, **values: Any) -> Any:
-        names = ("yes", "dry_run", "no_wait", "throttle")
-        author = author_or_user(values.pop("author"))
-        given = Given(values.pop("reason"), author, *(values.pop(name) for name in names))
-        return command(options, given=given, **values)
+    @wraps(command)
+    def collected(
+        options: Options, /, given: Given, no_wait: bool, throttle: int | None, **values: Any
+    ) -> Any:
+        return command(options, how=How(given, no_wait, throttle), **values)
 
-    collected.__doc__, collected.__name__ = command.__doc__, command.__name__
     found: Callable[..., Any] = click.pass_obj(collected)
     found = no_wait_option("everything is moved")(found)
     return change_options(reason_required=True)(throttle_option(found))
@@ -99,7 +96,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_options
 @on_cluster
 async def decommission(
-    options: Options, session: Session, brokers: tuple[int, ...], to_text: tuple[int, ...], given: Given
+    options: Options, session: Session, brokers: tuple[int, ...], to_text: tuple[int, ...], how: How
 ) -> None:
     """Move every replica off brokers, so that they can go for good. Run it again to go on.
 
@@ -117,7 +114,7 @@ async def decommission(
         )
 
     question = f"Move all replicas off {brokers_text(brokers)}?"
-    await _move(options, session, Work(plan, brokers, brokers, question), given)
+    await _move(options, session, Work(plan, brokers, brokers, question), how)
 
 
 @click.command(cls=Verb)
@@ -125,7 +122,7 @@ async def decommission(
 @click.argument("new", type=BROKER)
 @_options
 @on_cluster
-async def replace(options: Options, session: Session, old: int, new: int, given: Given) -> None:
+async def replace(options: Options, session: Session, old: int, new: int, how: How) -> None:
     """Move every replica of broker OLD to broker NEW, in the same places of the order of preference.
 
     What NEW holds already goes to other brokers. OLD may be gone. Run it again to go on.
@@ -140,7 +137,7 @@ async def replace(options: Options, session: Session, old: int, new: int, given:
         return vacated(current, [old], others, sizes=sizes, avoided=drained, preferred=[new])
 
     question = f"Move all replicas of broker {old} to broker {new}?"
-    await _move(options, session, Work(plan, (old,), (old,), question), given)
+    await _move(options, session, Work(plan, (old,), (old,), question), how)
 
 
 @click.command(cls=Verb)
@@ -148,7 +145,7 @@ async def replace(options: Options, session: Session, old: int, new: int, given:
 @click.argument("other", type=BROKER)
 @_options
 @on_cluster
-async def swap(options: Options, session: Session, one: int, other: int, given: Given) -> None:
+async def swap(options: Options, session: Session, one: int, other: int, how: How) -> None:
     """Exchange all replicas of two brokers, such as of two racks or of different disks."""
     if one == other:
         raise click.UsageError("ONE and OTHER are the same broker")
@@ -166,10 +163,11 @@ async def swap(options: Options, session: Session, one: int, other: int, given: 
         return swapped(current, one, other)
 
     question = f"Exchange all replicas of brokers {one} and {other}?"
-    await _move(options, session, Work(plan, (), (), question), given)
+    await _move(options, session, Work(plan, (), (), question), how)
 
 
-async def _move(options: Options, session: Session, work: Work, given: Given) -> None:
+async def _move(options: Options, session: Session, work: Work, how: How) -> None:
+    given = how.given
     cluster_state = await cluster_reader.look(session)
     unknown = [b for b in work.leaving if not _known(cluster_state, b)]
     if unknown:
@@ -181,20 +179,20 @@ async def _move(options: Options, session: Session, work: Work, given: Given) ->
     except PlacementError as error:
         fail(str(error), EXIT_REFUSED)
     drain = [
-        _drain(b, given)
+        drain_step(b, True, given)
         for b in work.drain
         if b in cluster_state.brokers and b not in cluster_state.maintenance.drained
     ]
     waiting = [*planned, *(key for key in _moving(cluster_state, work.leaving) if key not in planned)]
     moved = {key: planned.get(key, current[key]) for key in waiting}
     if given.dry_run:
-        limit = limit_steps(cluster_state, moved, given.throttle) if moved else []
+        limit = limit_steps(cluster_state, moved, how.throttle) if moved else []
         await _dry_run(options, session, cluster_state, current, planned, sizes, drain, limit)
     if not waiting and not drain:
         if work.leaving:
             _say_empty(cluster_state, work.leaving)
         nothing_to_do(options, "no replica is to be moved")
-        sys.exit(await _lift(options, session, work, given, ()))
+        sys.exit(await _lift(options, session, work, how, ()))
     print_load(options, cluster_state, current, planned, sizes)
     note_copied(current, planned, sizes)
     if already := len(waiting) - len(planned):
@@ -202,23 +200,23 @@ async def _move(options: Options, session: Session, work: Work, given: Given) ->
     confirm(work.question, yes=given.yes)
     if code := await send_steps(options, session, drain):
         sys.exit(code)
-    if given.throttle is not None:
-        await throttled(options, session, cluster_state, moved, given.throttle)
+    if how.throttle is not None:
+        await throttled(options, session, cluster_state, moved, how.throttle)
     code = await _send(options, session, planned, given.reason)
-    if given.no_wait:
+    if how.no_wait:
         note("run it again to see how far it is")
         sys.exit(code)
     await _follow(options, session, work, waiting)
-    code = await _lift(options, session, work, given, {topic for topic, _ in moved}) or code
+    code = await _lift(options, session, work, how, {topic for topic, _ in moved}) or code
     if work.leaving:
         _say_empty(await cluster_reader.look(session), work.leaving)
     sys.exit(code)
 
 
-async def _lift(options: Options, session: Session, work: Work, given: Given, topics: Collection[str]) -> int:
+async def _lift(options: Options, session: Session, work: Work, how: How, topics: Collection[str]) -> int:
     """With ``--throttle``: remove the limits on these topics, and on those that an earlier run, which was interrupted,
     set them on. Returns an exit code."""
-    if given.throttle is None:
+    if how.throttle is None:
         return 0
     now = await cluster_reader.look(session, states=False, configs=True)
     ongoing = await ongoing_moves(options, session, [])
@@ -264,11 +262,6 @@ async def _send(options: Options, session: Session, planned: Wanted, reason: str
     return max(codes)
 
 
-def _drain(broker_id: int, given: Given) -> Step:
-    request = pb.SetDrainRequest(broker_id=broker_id, drained=True, reason=given.reason, author=given.author)
-    return Step("SetDrain", request, f"broker {broker_id}")
-
-
 # --- how far it is --------------------------------------------------------------------------------------------
 
 
@@ -281,13 +274,13 @@ def _known(cluster_state: ClusterState, broker_id: int) -> bool:
 
 
 def _named(info: TopicInfo, number: int) -> set[int]:
-    """Brokers that hold or get a replica, leftovers included."""
+    """Brokers that hold or get a replica, stray ones included."""
     return {*info.partitions[number], *info.queued.get(number, ()), *info.stray.get(number, ())}
 
 
 def _moving(cluster_state: ClusterState, ids: Collection[int]) -> list[Key]:
-    """Partitions that still have a replica or a leftover on one of these brokers, and are reassigned or cleaned up;
-    leftovers on brokers that are gone are deleted when these return, so that nothing waits for them."""
+    """Partitions that still have a replica or a stray one on one of these brokers, and are reassigned or cleaned up;
+    stray ones on brokers that are gone are deleted when these return, so that nothing waits for them."""
     found = []
     for name, info in cluster_state.topics.items():
         for number, replicas in info.partitions.items():
@@ -338,9 +331,7 @@ def _say_empty(cluster_state: ClusterState, ids: Collection[int]) -> None:
             for number in info.partitions
             if broker_id in info.partitions[number] or broker_id in info.queued.get(number, ())
         ]
-        leftovers = sum(
-            broker_id in ids for info in cluster_state.topics.values() for ids in info.stray.values()
-        )
+        stray = sum(broker_id in ids for info in cluster_state.topics.values() for ids in info.stray.values())
         if assigned:
             deleting = sorted({name for name, _ in assigned} & set(cluster_state.deleting))
             when = f" once {', '.join(deleting[:10])} is deleted" if deleting else ""
@@ -350,14 +341,12 @@ def _say_empty(cluster_state: ClusterState, ids: Collection[int]) -> None:
             fail(
                 f"broker {broker_id} still has {counted(len(assigned), 'partition')}: {named}; run it again{when}"
             )
-        if broker_id in cluster_state.brokers and not leftovers:
+        if broker_id in cluster_state.brokers and not stray:
             note(f"nothing is left on broker {broker_id}: it may be stopped for good")
         elif broker_id in cluster_state.brokers:
-            fail(f"broker {broker_id} has not yet deleted {counted(leftovers, 'old replica')}; run it again")
+            fail(f"broker {broker_id} has not yet deleted {counted(stray, 'old replica')}; run it again")
         else:
-            back = (
-                f"; {counted(leftovers, 'old replica')} would be deleted if it came back" if leftovers else ""
-            )
+            back = f"; {counted(stray, 'old replica')} would be deleted if it came back" if stray else ""
             note(f"nothing is assigned to broker {broker_id}, which is gone{back}")
 
 
@@ -369,20 +358,20 @@ def _say_empty(cluster_state: ClusterState, ids: Collection[int]) -> None:
 @change_options(reason_required=True)
 @click.pass_obj
 @on_cluster
-async def forget(
-    options: Options, session: Session, broker: int, reason: str, author: str | None, yes: bool, dry_run: bool
-) -> None:
+async def forget(options: Options, session: Session, broker: int, given: Given) -> None:
     """Declare that a broker will not return: deletions do not wait for it any more.
 
     What it may still hold is remembered, and deleted should it return after all. Its partitions stay assigned to it:
     pctl brokers decommission moves them.
     """
-    request = pb.ForgetBrokerRequest(broker_id=broker, reason=reason, author=author_or_user(author))
+    request = pb.ForgetBrokerRequest(broker_id=broker, reason=given.reason, author=given.author)
     step = Step("ForgetBroker", request, f"broker {broker}")
-    if dry_run:
+    if given.dry_run:
         await dry_run_steps(options, session, [step])
         return
-    confirm(f"Forget broker {broker}? The only copy of a record that it alone holds is given up.", yes=yes)
+    confirm(
+        f"Forget broker {broker}? The only copy of a record that it alone holds is given up.", yes=given.yes
+    )
     if code := await send_steps(options, session, [step]):
         sys.exit(code)
     state = await cluster_reader.look(session)
