@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -145,28 +144,6 @@ async def test_a_send_too_large_fails_alone(cluster: FakeCluster) -> None:
     assert raised.value.attempts == 0
     assert values(cluster) == [b"w", b"x", b"z"]
     assert len(cluster.asked("Produce")) == 1 + 4
-
-
-async def test_sends_beyond_the_limit_wait_for_an_answer(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken, answered = list[Any](), asyncio.Event()
-
-    async def deliver(_key: object, _queue: object, sends: list[Any]) -> None:
-        taken.extend(sends)
-        await answered.wait()
-        for send in sends:
-            send.done.set_result(Delivery(0, 1))
-
-    async with Producer(cluster.bootstrap, connections=cluster, pending_max=2) as producer:
-        monkeypatch.setattr(producer, "_deliver", deliver)
-        sends = [asyncio.create_task(producer.send(TOPIC, 0, [(None, b"v")])) for _ in range(3)]
-        await until(lambda: bool(taken), "the first")
-        for _ in range(9):
-            await asyncio.sleep(0)
-        assert len(taken) + len(producer._queues[TOPIC, 0].waiting) == 2
-        answered.set()
-        assert await asyncio.gather(*sends) == [0, 0, 0]
 
 
 async def test_sends_share_a_request_up_to_its_limit(cluster: FakeCluster) -> None:
