@@ -42,6 +42,8 @@ COMMANDS: Mapping[Wrong | Unfinished, str] = {
     Wrong.MAINTENANCE: "pctl maintenance leave",
     Wrong.FROZEN: "pctl unfreeze",
     Wrong.FLAPPING: "pctl brokers",
+    Wrong.SHARED_ENDPOINT: "pctl brokers",
+    Wrong.OTHER_CLUSTER: "pctl brokers",
     Wrong.PUSH_PROBLEM: "pctl brokers",
     Wrong.IGNORED: "pctl brokers",
     Wrong.WENT_BACK: "pctl audit",
