@@ -73,6 +73,8 @@ def test_the_hold_doubles_is_said_and_ends() -> None:
     assert rig.cluster.held_back() == []
     said = [(c.to, c.broker_id) for c in rig.recorded(BrokerChange) if c.to in ("held_back", "released")]
     assert said == [("held_back", 1), ("held_back", 1), ("released", 1)]
+    (released,) = [c for c in rig.recorded(BrokerChange) if c.to == "released"]
+    assert released.reason == "it is up for long enough"
 
 
 def test_an_operator_may_give_it_leadership() -> None:

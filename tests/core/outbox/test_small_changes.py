@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.core.network import LISR, SR, UMR, Net, shape
+from tests.support.core.world import state
 
 
 def test_a_small_change_goes_before_a_large_one_that_came_first() -> None:
@@ -37,6 +40,41 @@ def test_leadership_of_a_small_change_keeps_its_place_in_a_large_one() -> None:
     first, rest = net.drain(1)
     assert shape([first, rest]) == [(LISR.value, [0]), (LISR.value, [1, 2, 3, 4])]
     assert (list(first.flags), any(rest.flags)) == ([True], False)
+
+
+def test_what_the_broker_leads_goes_first() -> None:
+    net = Net(partitions=3)
+    net.partitions[0].leadership = state(2, (1, 2))
+    for number in (0, 1):
+        net.lead(1, number)
+    assert shape(net.drain(1)) == [(LISR.value, [1, 0])]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_that_a_replica_is_new_is_kept_until_it_is_told(whole: bool) -> None:
+    """``whole``: the whole state of the broker waits, too."""
+    net = Net(partitions=3)
+    if whole:
+        net.everything(1)
+        net.outbox.compared(net.cluster.brokers[1], None)
+    for is_new in (False, True, False):
+        net.lead(1, 0, is_new)
+    told = [push for push in net.drain(1) if push.kind is LISR]
+    flags = {p.number: new for push in told for p, new in zip(push.partitions, push.flags, strict=True)}
+    assert flags[0] is True
+    assert not any(new for number, new in flags.items() if number)
+
+
+def test_small_changes_and_leaderships_go_before_the_whole_state() -> None:
+    net = Net(partitions=6, small_max=1)
+    net.everything(1)
+    net.outbox.compared(net.cluster.brokers[1], None)
+    net.partitions[2].leadership = state(2, (1, 2))
+    net.outbox.leader_and_isr([([1], p) for p in net.partitions[2:5]], False, 1, "large")
+    net.lead(1, 5)
+    net.outbox.leader_and_isr([([1], p) for p in net.partitions[4:]], False, 1, "large")
+    told = [p.number for push in net.drain(1, count_max=1) if push.kind is LISR for p in push.partitions]
+    assert (told[:4], set(told[4:])) == ([5, 3, 4, 2], {0, 1})
 
 
 def test_nothing_waits_for_ever_for_small_changes_that_keep_coming() -> None:
