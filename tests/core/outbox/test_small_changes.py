@@ -59,6 +59,7 @@ def test_that_a_replica_is_new_is_kept_until_it_is_told(whole: bool) -> None:
         net.outbox.compared(net.cluster.brokers[1], None)
     for is_new in (False, True, False):
         net.lead(1, 0, is_new)
+    net.lead(1, 1)
     told = [push for push in net.drain(1) if push.kind is LISR]
     flags = {p.number: new for push in told for p, new in zip(push.partitions, push.flags, strict=True)}
     assert flags[0] is True
