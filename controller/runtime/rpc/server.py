@@ -29,6 +29,8 @@ _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 #: Concurrent calls; a broker has one of each kind. Calls beyond it are answered with RESOURCE_EXHAUSTED.
 CALLS_MAX = 1000
+#: Of them, those whose request has not come yet.
+ARRIVALS_MAX = 500
 
 
 async def start_server(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.Server, int]:
@@ -62,7 +64,7 @@ class _Authorization(grpc.aio.ServerInterceptor):
     """Puts a guard before every handler, so that none can be forgotten."""
 
     def __init__(self, daemon: Daemon) -> None:
-        self._daemon, self._arrivals = daemon, Arrivals()
+        self._daemon, self._arrivals = daemon, Arrivals(ARRIVALS_MAX)
         self._guarded: dict[str, _Handler] = {}
 
     async def intercept_service(

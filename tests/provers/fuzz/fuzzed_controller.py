@@ -192,7 +192,7 @@ class FuzzedController:
         known = METHODS[method]
         path = f"/{known.containing_service.full_name}/{method}"
         found = self._services[known.containing_service.full_name].service(SimpleNamespace(method=path))
-        handler: Any = server._guarded(found, Guard(self.daemon, path), Arrivals())
+        handler: Any = server._guarded(found, Guard(self.daemon, path), Arrivals(1))
         asked = handler.request_deserializer(request)
         async with asyncio.timeout(ANSWER_S):
             if not known.server_streaming:

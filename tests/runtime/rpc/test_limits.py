@@ -82,7 +82,7 @@ def test_a_stream_is_guarded_as_a_stream() -> None:
             request_deserializer=None,
             response_serializer=None,
         )
-        assert server._guarded(handler, guard, Arrivals()).response_streaming is streaming
+        assert server._guarded(handler, guard, Arrivals(1)).response_streaming is streaming
     assert guarded == ["unary", "stream"]
 
 
