@@ -18,14 +18,13 @@ Streamed = Callable[[Any, Any], AsyncGenerator[Any, None]]
 
 #: For the request to come whole, seconds: a large one takes long on a slow network.
 REQUEST_S = 120.0
-#: Calls without a request, of all callers.
-CALLS_MAX = 500
 
 
 class Arrivals:
-    """Those of one server."""
+    """Those of one server. ``calls_max``: at one time, of all callers."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls_max: int) -> None:
+        self._calls_max = calls_max
         #: Their time limits, in the order in which they came.
         self._waiting: dict[asyncio.Timeout, None] = {}
 
@@ -48,7 +47,7 @@ class Arrivals:
         return handle
 
     async def _request(self, requests: AsyncIterable[Any], context: Any) -> Any:
-        if len(self._waiting) >= CALLS_MAX:
+        if len(self._waiting) >= self._calls_max:
             self._end(next(iter(self._waiting)))
         try:
             async with asyncio.timeout(REQUEST_S) as limit:
@@ -65,4 +64,5 @@ class Arrivals:
 
     def _end(self, limit: asyncio.Timeout) -> None:
         del self._waiting[limit]
-        limit.reschedule(asyncio.get_running_loop().time())
+        if not limit.expired():
+            limit.reschedule(asyncio.get_running_loop().time())

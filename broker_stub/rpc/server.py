@@ -32,6 +32,8 @@ from proto.security.grpc_channels import GrpcTls, add_port
 _log = structlog.get_logger("broker_stub.rpc.server")
 #: Open connections: strangers must not take the descriptors of logs, as a disk that cannot be used ends the broker.
 CONNECTIONS_MAX = 5000
+#: Calls whose request has not come yet: those of producers are large.
+ARRIVALS_MAX = 5000
 _OPTIONS = [
     *MESSAGE_LIMITS,
     # A second broker on the same port must fail, not share its connections.
@@ -86,7 +88,7 @@ class BrokerServer:
     ) -> None:
         self._on_bug, self._worker, self._registered = on_bug, control_worker, registered
         self._terms, self._guard, self._tls = terms, guard, tls
-        self._arrivals = Arrivals()
+        self._arrivals = Arrivals(ARRIVALS_MAX)
         self._server = grpc.aio.server(options=[*_OPTIONS, *connection_limits(CONNECTIONS_MAX)])
         control_methods: dict[str, tuple[_ControlHandler, type[Message]]] = {
             "LeaderAndIsr": (handlers.leader_and_isr, control.LeaderAndIsrResponse),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
@@ -27,7 +28,7 @@ async def twice(request: bytes, _context: Any) -> AsyncGenerator[bytes, None]:
 
 @pytest.fixture
 async def channel() -> AsyncIterator[grpc.aio.Channel]:
-    server, ours = grpc.aio.server(), arrivals.Arrivals()
+    server, ours = grpc.aio.server(), arrivals.Arrivals(1)
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Echo": grpc.stream_unary_rpc_method_handler(ours.answered(echo)),
         "Twice": grpc.stream_stream_rpc_method_handler(ours.streamed(twice)),
@@ -53,10 +54,7 @@ async def test_a_call_with_one_request_is_answered(channel: grpc.aio.Channel) ->
     assert [answer async for answer in many(b"b")] == [b"b", b"b"]
 
 
-async def test_of_too_many_without_a_request_the_first_is_ended(
-    channel: grpc.aio.Channel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(arrivals, "CALLS_MAX", 1)
+async def test_of_too_many_without_a_request_the_first_is_ended(channel: grpc.aio.Channel) -> None:
     first = begun(channel)
     # Whose request has come is none of them.
     one: Any = channel.unary_unary(f"/{SERVICE}/Echo")
@@ -80,3 +78,14 @@ async def test_a_call_without_a_request(channel: grpc.aio.Channel) -> None:
     call = begun(channel)
     await call.done_writing()
     assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_who_makes_room_as_its_time_ends() -> None:
+    """Its task has not run yet."""
+    ours, limit = arrivals.Arrivals(1), asyncio.timeout(0)
+    with pytest.raises(TimeoutError):
+        async with limit:
+            await asyncio.Event().wait()
+    ours._waiting[limit] = None
+    ours._end(limit)
+    assert not ours._waiting

@@ -32,6 +32,8 @@ _Stream = Callable[[Any, Any], AsyncGenerator[Message, None]]
 
 #: Concurrent calls; a broker has one of each kind. Calls beyond it are answered with RESOURCE_EXHAUSTED.
 CALLS_MAX = 1000
+#: Of them, those whose request has not come yet.
+ARRIVALS_MAX = 500
 
 
 async def start_server(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.Server, int]:
@@ -45,7 +47,7 @@ async def start_server(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.S
         ],
         maximum_concurrent_rpcs=CALLS_MAX,
     )
-    admin, arrivals = AdminService(daemon), Arrivals()
+    admin, arrivals = AdminService(daemon), Arrivals(ARRIVALS_MAX)
     server.add_generic_rpc_handlers(
         (
             _service(daemon, arrivals, ADMIN_SERVICE, admin.methods(), admin.streams()),

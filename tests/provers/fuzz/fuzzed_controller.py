@@ -154,7 +154,7 @@ class FuzzedController:
             ADMIN_SERVICE: (admin.methods(), admin.streams()),
             CONTROLLER_SERVICE: (ControllerService(self.daemon).methods(), {}),
         }
-        arrivals = Arrivals()
+        arrivals = Arrivals(1)
         return {
             name: server._service(self.daemon, arrivals, name, methods, streams)
             for name, (methods, streams) in made.items()

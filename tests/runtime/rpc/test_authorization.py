@@ -616,7 +616,7 @@ async def test_each_method_has_a_guard_of_its_own() -> None:
 
     daemon = daemon_like(Denying(), ControllerMetrics(CollectorRegistry()), None)
     methods_ = {"ElectLeaders": unary, "Plan": unary}
-    service = _service(daemon, Arrivals(), ADMIN, methods_, {"Watch": stream})
+    service = _service(daemon, Arrivals(1), ADMIN, methods_, {"Watch": stream})
 
     async def requests() -> AsyncGenerator[Any, None]:
         yield None
