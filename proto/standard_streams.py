@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from errno import EDQUOT, EFBIG, EIO, ENOSPC, EROFS
 
 #: What a file system says that takes no more.
-_UNWRITABLE = (ENOSPC, EDQUOT, EFBIG, EIO, EROFS)
+UNWRITABLE = (ENOSPC, EDQUOT, EFBIG, EIO, EROFS)
 #: Bytes of a log that wait for its reader; more is left out.
 BEHIND_MAX = 1 << 20
 #: How long the end of a program waits for that reader.
@@ -31,7 +31,7 @@ def standard_streams(program: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _UNWRITABLE:
+        if error.errno not in UNWRITABLE:
             raise
         # Else the end of the program would try to print what is left, and fail once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -35,6 +35,7 @@ from proto.incarnations import Incarnation
 from proto.logs import configure_logging
 from proto.security.access import warn_if_open
 from proto.settings import shown
+from proto.standard_streams import UNWRITABLE
 
 log = structlog.get_logger(__name__)
 
@@ -129,13 +130,18 @@ def _settings_again(daemon: Daemon, load: Callable[[], Settings]) -> None:
 
 
 def _daemon(settings: Settings, stack: AsyncExitStack) -> Daemon:
-    """Raises ConfigError."""
+    """Raises ConfigError, EnvironmentFault."""
     try:
         return Daemon(settings, _claim_directory(settings.state_log_dir, stack))
     except incarnations.InUseError as error:
         allowed = f"a directory of this process alone ({error} uses it)"
         raise ConfigError("state_log_dir", str(settings.state_log_dir), allowed) from None
     except OSError as error:
+        if error.errno in UNWRITABLE:
+            # The setting is right: another start, once there is room, finds it so.
+            raise EnvironmentFault(
+                f"state_log_dir {settings.state_log_dir} cannot be written: {error}"
+            ) from None
         raise ConfigError(
             "state_log_dir", str(settings.state_log_dir), f"a writable directory ({error})"
         ) from None

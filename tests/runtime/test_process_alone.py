@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from controller.errors import ConfigError
+from controller.errors import ConfigError, EnvironmentFault
 from controller.runtime import process
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Role
@@ -148,3 +149,15 @@ async def test_a_directory_is_of_one_process(tmp_path: Path) -> None:
         file.write_text("")
         with pytest.raises(ConfigError, match=r"a writable directory \("):
             process._daemon(Settings(state_log_dir=file), stack)
+
+
+async def test_a_full_disk_is_no_wrong_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its unit is not started again after a wrong one."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(process, "Daemon", full)
+    async with AsyncExitStack() as stack:
+        with pytest.raises(EnvironmentFault, match=r"state_log_dir .* cannot be written: .*No space left"):
+            process._daemon(Settings(state_log_dir=tmp_path), stack)
