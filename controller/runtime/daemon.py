@@ -229,6 +229,11 @@ class Daemon:
         term = self.term
         return term is not None and term.machine.ready and term.session.lease_remaining_s() > 0
 
+    @property
+    def leading(self) -> Term | None:
+        """The term while this controller leads."""
+        return self.term if self.active else None
+
     async def read_node(self, path: str) -> bytes | None:
         """The content of a znode, None if it does not exist. Raises ControllerError while ZooKeeper is away."""
         if self.session is None:

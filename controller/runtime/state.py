@@ -250,7 +250,7 @@ class Gauges:
         GaugeSource(lambda: _gauges(daemon, self._counts), daemon.registry)
 
     async def refresh(self) -> None:
-        term = self._daemon.term if self._daemon.active else None
+        term = self._daemon.leading
         if term is None:
             self._key, self._counts = None, _NOTHING
             return
@@ -270,8 +270,7 @@ async def _counted(cluster: Cluster) -> _Counts:
 def _gauges(daemon: Daemon, counts: _Counts) -> Iterator[Gauge]:
     yield from _certificate_gauges(daemon)
     prefix = "kafka_controller_kafkacontroller_"
-    active = daemon.active
-    term = daemon.term if active else None
+    term = daemon.leading
     cluster = term.machine.cluster if term else None
     if term is None:
         counts = _NOTHING
@@ -280,7 +279,7 @@ def _gauges(daemon: Daemon, counts: _Counts) -> Iterator[Gauge]:
     deleting = counts.deletions
     pending = [d for d in deleting if d.phase in (DeletionPhase.INELIGIBLE, DeletionPhase.WAITING)]
     for name, text, value in (
-        ("activecontrollercount", "1 on the active controller.", int(active)),
+        ("activecontrollercount", "1 on the active controller.", int(term is not None)),
         ("globaltopiccount", "Topics.", len(cluster.topics) if cluster else 0),
         ("globalpartitioncount", "Partitions with leadership information.", counts.with_leadership),
         ("offlinepartitionscount", "Partitions without a leader.", counts.offline),
@@ -292,7 +291,7 @@ def _gauges(daemon: Daemon, counts: _Counts) -> Iterator[Gauge]:
         ("activebrokercount", "Registered brokers.", len(cluster.brokers) if cluster else 0),
         ("fencedbrokercount", "Always 0 with ZooKeeper.", 0),
         ("controllerstate", "The event being handled, by Kafka's numbers; 0: none.", state_of(handled)),
-        ("zkmigrationstate", "4 when active: metadata is in ZooKeeper.", ZOOKEEPER if active else 0),
+        ("zkmigrationstate", "4 when active: metadata is in ZooKeeper.", ZOOKEEPER if term else 0),
         ("topicstodeletecount", "Topics to be deleted.", len(deleting)),
         ("replicastodeletecount", "Their replicas not deleted yet.", sum(d.replicas_left for d in deleting)),
         ("topicsineligibletodeletecount", "Topics whose deletion has to wait; see /state.", len(pending)),

@@ -71,6 +71,7 @@ def leading(rig: MachineHarness) -> Any:
     )
     return SimpleNamespace(
         active=True,
+        leading=term,
         term=term,
         session=session,
         state_log=log,
@@ -120,11 +121,11 @@ async def test_counts_are_of_the_term_that_leads_now(monkeypatch: pytest.MonkeyP
     await gauges.refresh()
     assert shown(daemon, "activecontrollercount", *COUNTS) == [1, 3, 5, 2, 3]
     # It steps down, and the term ends after that.
-    daemon.active = False
+    daemon.leading = None
     assert shown(daemon, "activecontrollercount", "activebrokercount", *COUNTS) == [0] * 6
     await gauges.refresh()
     # Led again, it is counted at once, though nothing has changed.
-    daemon.active = True
+    daemon.leading = daemon.term
     await gauges.refresh()
     assert shown(daemon, *COUNTS) == [3, 5, 2, 3]
 

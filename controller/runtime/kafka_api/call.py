@@ -110,7 +110,7 @@ class Controller:
     @property
     def term(self) -> Term | None:
         """The term while this controller is active."""
-        return self.daemon.term if self.daemon.active else None
+        return self.daemon.leading
 
     async def ask(self, request: ControllerRequest) -> ControllerResponse:
         """The core's response; NOT_CONTROLLER while this controller is not active."""

@@ -92,7 +92,7 @@ class AdminService:
                 asked: ControllerRequest = method.read(request)
             except BadRequestError as error:
                 return self._refusal(name, ErrorCode.INVALID_REQUEST, str(error))
-            term = self._leading()
+            term = self._daemon.leading
             if term is not None and (suspect := term.refuses(asked)) is not None:
                 why = f"in quarantine, because it raised before: {suspect}"
                 return self._refusal(name, ErrorCode.UNKNOWN_SERVER_ERROR, why)
@@ -105,7 +105,7 @@ class AdminService:
         """A handler that answers from the controller's state, or from a copy of it."""
 
         async def handle(request: Message) -> Message:
-            term = self._leading()
+            term = self._daemon.leading
             if term is None:
                 return self._refusal(name, ErrorCode.NOT_CONTROLLER, "")
             try:
@@ -120,9 +120,6 @@ class AdminService:
                 return self._refusal(name, ErrorCode.NOT_CONTROLLER, str(error))
 
         return handle
-
-    def _leading(self) -> Term | None:
-        return self._daemon.term if self._daemon.active else None
 
     def _refusal(self, name: str, error: ErrorCode, message: str) -> Message:
         response: Any = response_of(ADMIN_SERVICE, name)

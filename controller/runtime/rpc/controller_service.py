@@ -85,9 +85,8 @@ class ControllerService:
         )
 
     async def _ask(self, request: ControllerRequest) -> ControllerResponse:
-        daemon = self._daemon
-        term = daemon.term
-        return not_controller(request) if term is None or not daemon.active else await term.ask(request)
+        term = self._daemon.leading
+        return not_controller(request) if term is None else await term.ask(request)
 
 
 async def _each(items: Sequence[T], made: Callable[[T], U]) -> list[U]:

@@ -73,8 +73,8 @@ class HistoryService:
         except BadRequestError as error:
             yield pb.WatchResponse(**_refusal(ErrorCode.INVALID_REQUEST, str(error)))
             return
-        term = self._daemon.term
-        if term is None or not self._daemon.active:
+        term = self._daemon.leading
+        if term is None:
             yield pb.WatchResponse(**_refusal(ErrorCode.NOT_CONTROLLER, ""))
             return
         if self.watchers >= WATCHERS_MAX:

@@ -68,7 +68,7 @@ Look = Callable[[Term, Any], Awaitable[Message]]
 
 def check_leading(daemon: Daemon, term: Term) -> None:
     """After others have had their turn. Raises AbandonedError when the term is over."""
-    if not daemon.active or daemon.term is not term:
+    if daemon.leading is not term:
         raise AbandonedError("the controller resigned")
 
 

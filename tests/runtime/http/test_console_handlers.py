@@ -59,7 +59,7 @@ async def test_only_who_leads_shows_a_cluster(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(views, "state", lambda _: {"role": "standby"})
     # A term that was lost is still there for a moment.
     daemon: Any = SimpleNamespace(
-        active=False, term=term_of(cluster_of("t")), settings=SimpleNamespace(controller_id=1)
+        leading=None, term=term_of(cluster_of("t")), settings=SimpleNamespace(controller_id=1)
     )
     made, _ = api(_daemon=daemon, _controllers=SimpleNamespace(registered=registered))
     known = await made._overview(GET)
@@ -83,11 +83,11 @@ async def test_an_explanation_has_many_lines_and_an_audit_asks_nobody_anew() -> 
 
 
 def test_who_no_longer_leads_says_who_does() -> None:
-    daemon: Any = SimpleNamespace(active=True, term=object(), current_controller=4)
+    daemon: Any = SimpleNamespace(leading=object(), term=object(), current_controller=4)
     asking: Any = Asking.__new__(Asking)
     asking.daemon = daemon
-    assert asking.leading() is daemon.term
-    daemon.active = False
+    assert asking.leading() is daemon.leading
+    daemon.leading = None
     with pytest.raises(RefusedError, match="this controller is not active; controller 4 is") as refused:
         asking.leading()
     assert refused.value.error is ErrorCode.NOT_CONTROLLER

@@ -38,7 +38,8 @@ class Asked:
             return reply
 
         self.metrics = ControllerMetrics(CollectorRegistry())
-        daemon: Any = SimpleNamespace(term=SimpleNamespace(ask=ask), active=active, metrics=self.metrics)
+        term = SimpleNamespace(ask=ask)
+        daemon: Any = SimpleNamespace(term=term, leading=term if active else None, metrics=self.metrics)
         self.methods: dict[str, Any] = dict(ControllerService(daemon).methods())
 
     def altered(self, error: str) -> float | None:

@@ -93,7 +93,7 @@ async def test_brokers_are_asked_for_a_few_callers_at_once(
 
     monkeypatch.setattr(replicas, "describe", describe)
     term = term_of(rig, open_transport=None)
-    asking = service(questions=None, active=True, term=term)
+    asking = service(questions=None, leading=term)
     async with asyncio.TaskGroup() as callers:
         for _ in range(3):
             callers.create_task(asking._describe_replicas(term, pb.DescribeReplicasRequest()))
@@ -118,12 +118,12 @@ async def test_after_a_term_nobody_is_told_of_its_replicas_and_no_broker_is_aske
 
     monkeypatch.setattr(replicas, "describe", describe)
     term = term_of(rig, open_transport=None)
-    asking = service(questions=None, active=True, term=term)
+    asking = service(questions=None, leading=term)
     callers = [
         asyncio.create_task(asking._describe_replicas(term, pb.DescribeReplicasRequest())) for _ in range(2)
     ]
     await asked.acquire()
-    asking._daemon.term = term_of(rig)
+    asking._daemon.leading = term_of(rig)
     answer.set()
     for caller in callers:
         with pytest.raises(AbandonedError):

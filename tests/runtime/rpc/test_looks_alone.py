@@ -66,7 +66,7 @@ class Leading:
         self.about: About | None = None
         self.daemon: Any = SimpleNamespace(
             state_log=SimpleNamespace(not_written="File exists", dropped=3),
-            active=True,
+            leading=self.term,
             term=self.term,
             metrics=ControllerMetrics(CollectorRegistry()),
             recent=SimpleNamespace(last_about=lambda *_: self.about),
@@ -169,7 +169,7 @@ async def test_who_resigns_while_it_counts_does_not_describe_the_cluster(
     leading = Leading(cluster_of("t"), monkeypatch)
 
     async def resigning(_: Cluster) -> Any:
-        leading.daemon.active = False
+        leading.daemon.leading = None
 
     monkeypatch.setattr("controller.runtime.state.census", resigning)
     told: Any = await AdminService(leading.daemon).methods()["DescribeCluster"](
@@ -191,7 +191,7 @@ async def test_who_resigns_while_it_counts_the_missing_does_not_describe_the_mai
     assert (told.error_code, list(told.gone)) == (ErrorCode.NONE, [2])
     describing = asyncio.ensure_future(describe(request))
     await asyncio.sleep(0)
-    leading.daemon.active = False
+    leading.daemon.leading = None
     told = await describing
     assert told.error_code == ErrorCode.NOT_CONTROLLER
 

@@ -92,7 +92,7 @@ class Api:
             ),
             "cluster": None,
         }
-        if self._daemon.active and (term := self._daemon.term) is not None:
+        if (term := self._daemon.leading) is not None:
             survey = await self._surveyor.survey(term)
             known["cluster"] = views.overview(self._daemon, term, survey)
         return known

@@ -62,8 +62,8 @@ class Asking:
 
     def leading(self) -> Term:
         """Raises RefusedError while this controller does not lead."""
-        term = self.daemon.term
-        if term is None or not self.daemon.active:
+        term = self.daemon.leading
+        if term is None:
             leader = self.daemon.current_controller
             who = f"controller {leader} is" if leader >= 0 else "no controller is known to be"
             raise RefusedError(ErrorCode.NOT_CONTROLLER, f"this controller is not active; {who}")
