@@ -144,7 +144,7 @@ def test_what_is_tried_and_asked_for_is_the_election_that_was_named(
     asked, tried = install(monkeypatch), list[Any]()
     once: Any = vars(elect)["run_on_copy"]
 
-    async def run_on_copy(options: Any, session: Any, *steps: Any) -> DryRun:
+    async def run_on_copy(options: Any, session: Any, *steps: Any) -> Any:
         tried.extend(request for _, request in steps)
         return await once(options, session, *steps)
 
