@@ -76,7 +76,7 @@ def test_what_a_broker_knows(capsys: pytest.CaptureFixture[str]) -> None:
         wire.MetadataPartition(partition=0, leader=-1, leader_epoch=3, replicas=[7, 0], isr=[7]),
     ]
     answer = wire.MetadataResponse(
-        brokers=[wire.MetadataBroker(broker_id=0, host="h", port=1)],
+        brokers=[wire.MetadataBroker(broker_id=0, host="::1", port=1)],
         topics=[wire.MetadataTopic(topic="t", partitions=partitions)],
     )
     options = Options("", "json", 1.0)
@@ -91,6 +91,7 @@ def test_what_a_broker_knows(capsys: pytest.CaptureFixture[str]) -> None:
         (0, "ready", 1, 2),
         (7, "gone", 0, 2),
     ]
+    assert [r["endpoint"] for r in found] == ["[::1]:1", None]
     (topic,) = rows(from_brokers._topics, answer.topics)
     assert (topic["unavailable"], topic["under_replicated"], topic["replication_factor"]) == (1, 2, 2)
     assert [r["partition"] for r in rows(from_brokers._partitions, answer.topics)] == [0, 1]
