@@ -20,7 +20,7 @@ from controller.runtime.rpc.methods import ADMIN_SERVICE, response_of
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, inspection_pb2, maintenance_pb2
-from tests.support.cli.verbs import Asked, refused, typed
+from tests.support.cli.verbs import Asked, in_vain, refused, typed
 from tests.support.core.world import a_broker, state
 
 ANN = Attribution("disks", "ann")
@@ -166,7 +166,7 @@ def test_who_waits_for_moves_in_vain_hears_why(monkeypatch: pytest.MonkeyPatch) 
     going = pb.ListPartitionReassignmentsResponse()
     going.partitions.add(topic="t", partition=0, reasons=["3 is not in sync"])
     install(monkeypatch, cluster({0: (1, 2)}), ListPartitionReassignments=going)
-    monkeypatch.setattr(progress, "POLL_EVERY_S", 0.01)
+    in_vain(monkeypatch)
     shown = typed(f"--timeout 0.1 brokers decommission 1 {BY}")
     assert shown.exit_code == EXIT_FAILED
     assert "nothing was done for 0.1 s: 1 of 1 partition are left (t-0: 3 is not in sync)" in shown.stderr

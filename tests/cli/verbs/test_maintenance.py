@@ -19,7 +19,7 @@ from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import maintenance_pb2 as pb
 from proto.gen.admin_service_pb2 import DescribeClusterResponse
-from tests.support.cli.verbs import Asked, refused, typed
+from tests.support.cli.verbs import Asked, in_vain, refused, typed
 from tests.support.core.world import a_broker, state
 
 ANN = Attribution("disks", "ann")
@@ -117,7 +117,7 @@ def test_a_shutdown_of_a_broker_that_is_not_there_cannot_be_cancelled(
 
 
 def test_who_waits_for_a_drain_in_vain_hears_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "POLL_EVERY_S", 0.01)
+    in_vain(monkeypatch)
     partitions = [led(1, 1, 2, number=number) for number in range(2)]
     Asked(
         holding(*partitions),

@@ -16,7 +16,7 @@ from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, inspection_pb2
-from tests.support.cli.verbs import Asked, typed
+from tests.support.cli.verbs import Asked, in_vain, typed
 from tests.support.core.world import a_broker, state
 
 
@@ -113,6 +113,7 @@ def test_who_waits_for_leaders_in_vain_hears_of_each(monkeypatch: pytest.MonkeyP
     answer.topics[0].assignments[1].broker_ids.extend([2, 3])
     unled = PartitionInfo("t", 1, (2, 3), None)
     Asked(cluster(LEADERLESS, unled), CreateTopics=answer).install(monkeypatch, topics)
+    in_vain(monkeypatch)
     shown = typed("--timeout 0.1 topics create t")
     why = "t-0 (1, 2 of the ISR [1, 2] is alive, but no new leader is elected yet), t-1 (no state yet)"
     assert (
@@ -354,6 +355,7 @@ def test_a_topic_that_cannot_be_read_is_deleted_and_one_that_stays_is_said_to_be
         DeleteTopics=pb.DeleteTopicsResponse(responses=answers),
         ListTopicDeletions=pb.ListTopicDeletionsResponse(),
     ).install(monkeypatch, topics, attribution)
+    in_vain(monkeypatch)
     shown = typed("--timeout 0.1 topics delete t odd --yes")
     assert [[t.name for t in r.topics] for r in asked.of("DeleteTopics")] == [["t", "odd"]]
     assert (shown.exit_code, "1 of 2 topics are still there" in shown.stderr) == (EXIT_FAILED, True)

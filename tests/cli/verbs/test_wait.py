@@ -16,7 +16,7 @@ from controller.planning.cluster_health import Finding, Wrong
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, maintenance_pb2
-from tests.support.cli.verbs import Asked, typed
+from tests.support.cli.verbs import Asked, in_vain, typed
 from tests.support.core.world import a_broker, state
 
 
@@ -92,7 +92,7 @@ def test_what_cannot_be_told_and_what_is_being_deleted_is_not_over(
         return pb.DescribeClusterResponse(brokers=[pb.BrokerDescription(broker_id=b) for b in (1, 2)])
 
     monkeypatch.setattr(admin, "describe_cluster", describe)
-    monkeypatch.setattr(health, "POLL_EVERY_S", 0.01)
+    in_vain(monkeypatch, health)
     Asked(
         cluster(deleting=deleting),
         DescribeMaintenance=maintenance_pb2.DescribeMaintenanceResponse(),
