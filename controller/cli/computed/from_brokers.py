@@ -12,6 +12,7 @@ import click
 
 from controller.cli.common.options import Options
 from controller.cli.common.output import fail, note, print_rows
+from proto.addresses import join_address
 
 if TYPE_CHECKING:
     # Imported where a broker is asked: verbs that ask none pay for none.
@@ -89,7 +90,7 @@ def brokers_told(options: Options) -> None:
             {
                 "broker": id_,
                 "state": "ready" if known else "gone",
-                "endpoint": f"{known.host}:{known.port}" if known else None,
+                "endpoint": join_address(known.host, known.port) if known else None,
                 "rack": known.rack if known else None,
                 "leaders": led[id_],
                 "replicas": held[id_],

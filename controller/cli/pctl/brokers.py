@@ -25,6 +25,7 @@ from controller.errors import ControllerError
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
+from proto.addresses import join_address
 from proto.gen import history_pb2, maintenance_pb2
 from proto.gen import inspection_pb2 as pb
 from proto.statelog.writer import format_ts
@@ -88,7 +89,7 @@ async def _list(options: Options, session: Session) -> None:
                 "broker": id_,
                 "state": _state(cluster_state, broker, descriptions, shutting_down),
                 "epoch": broker.epoch,
-                "endpoint": f"{broker.endpoints[0].host}:{broker.endpoints[0].port}",
+                "endpoint": join_address(broker.endpoints[0].host, broker.endpoints[0].port),
                 "rack": broker.rack,
                 **load(id_),
                 "pending_pushes": description.pending_pushes if description else None,

@@ -9,11 +9,11 @@ import pytest
 
 from controller.cli.pctl import brokers
 from controller.client import admin
-from controller.core.model import Forgotten
+from controller.core.model import Broker, Endpoint, Forgotten
 from controller.exit_codes import EXIT_FAILED
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
-from proto.gen import history_pb2, inspection_pb2, maintenance_pb2
+from proto.gen import common_pb2, history_pb2, inspection_pb2, maintenance_pb2
 from tests.support.cli.verbs import Asked, refused, typed
 from tests.support.core.world import a_broker, state
 
@@ -91,6 +91,24 @@ def test_of_a_finding_in_many_topics_those_with_most_partitions_are_named() -> N
     sorted_ = [(found["kind"], found["broker"]) for found in brokers._findings(others)]
     assert sorted_ == [("a", 9), ("a", 10), ("z", 1)]
     assert found["topics"] == "t0 (9), t1 (8), t2 (7), t3 (6), t4 (5), and 2 more topics"
+
+
+def test_a_broker_is_listed_with_its_first_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of IPv6 has brackets, or nobody knows where its port begins."""
+    endpoints = tuple(Endpoint(name, "PLAINTEXT", host, 1) for name, host in (("GRPC", "::1"), ("X", "h")))
+    Asked(ClusterState(brokers={1: Broker(1, 1, endpoints)})).install(monkeypatch, brokers)
+    assert [row["endpoint"] for row in json.loads(typed("brokers").stdout)] == ["[::1]:1"]
+
+
+def test_a_controller_that_is_not_active_has_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def described(*_: Any) -> pb.DescribeClusterResponse:
+        return pb.DescribeClusterResponse(error_code=common_pb2.NOT_CONTROLLER)
+
+    Asked(ClusterState(100, "c:1", 7, brokers={1: a_broker(1, 1)})).install(monkeypatch, brokers)
+    monkeypatch.setattr(admin, "describe_cluster", described)
+    shown = typed("brokers")
+    assert [(row["state"], row["pending_pushes"]) for row in json.loads(shown.stdout)] == [(["ready"], None)]
+    assert "pctl: from ZooKeeper alone (NOT_CONTROLLER" in shown.stderr
 
 
 def test_without_a_history_brokers_are_listed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from controller.cli.pctl import cluster as verbs
 from controller.client import admin
 from controller.core.cluster.quarantine import Quarantine, SubjectKind, Suspect
 from controller.core.cluster.term_history import TermRecord
+from controller.core.effects import Problem
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
 from controller.runtime.zookeeper import single_codecs
 from controller.runtime.zookeeper.cluster_reader import ClusterState, ControllerInfo, PartitionInfo
@@ -95,6 +96,16 @@ def test_terms_last_until_their_end_or_until_now(monkeypatch: pytest.MonkeyPatch
         (4.0, None, "1970-01-01T00:00:35.000Z", "resigned"),
         (3.0, None, None, "it leads"),
     ]
+
+
+def test_a_history_of_terms_that_cannot_be_read_is_not_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def read(*_: Any) -> Any:
+        return [Problem("/controller_terms", "no JSON")]
+
+    monkeypatch.setattr(single_codecs, "read_nodes", read)
+    Asked(led_by(100, 9)).install(monkeypatch)
+    shown = typed("controllers history")
+    assert (shown.exit_code, "/controller_terms: no JSON" in shown.stderr) == (EXIT_FAILED, True)
 
 
 @pytest.mark.parametrize(

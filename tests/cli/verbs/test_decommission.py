@@ -20,7 +20,7 @@ from controller.runtime.rpc.methods import ADMIN_SERVICE, response_of
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, inspection_pb2, maintenance_pb2
-from tests.support.cli.verbs import Asked, refused, typed
+from tests.support.cli.verbs import Asked, in_vain, refused, typed
 from tests.support.core.world import a_broker, state
 
 ANN = Attribution("disks", "ann")
@@ -150,6 +150,26 @@ def test_who_was_never_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = typed(f"brokers decommission 9 {BY}")
     assert (shown.exit_code, asked.methods) == (EXIT_FAILED, [])
     assert "broker 9: not registered, and no partition names it" in shown.stderr
+
+
+def test_what_the_new_broker_holds_already_goes_to_no_drained_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = install(monkeypatch, cluster(dict.fromkeys(range(4), (1, 4)), drained=(2,)))
+    assert typed(f"brokers replace 1 4 --no-wait {BY}").exit_code == 0
+    assert {b for ids in asked_for(asked).values() for b in ids} == {3, 4}
+    asked = install(monkeypatch, cluster({0: (1, 2)}))
+    shown = typed(f"brokers replace 1 9 --no-wait {BY}")
+    assert (shown.exit_code, asked_for(asked)) == (EXIT_FAILED, {})
+    assert "broker 9 is not registered" in shown.stderr
+
+
+def test_who_waits_for_moves_in_vain_hears_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    going = pb.ListPartitionReassignmentsResponse()
+    going.partitions.add(topic="t", partition=0, reasons=["3 is not in sync"])
+    install(monkeypatch, cluster({0: (1, 2)}), ListPartitionReassignments=going)
+    in_vain(monkeypatch)
+    shown = typed(f"--timeout 0.1 brokers decommission 1 {BY}")
+    assert shown.exit_code == EXIT_FAILED
+    assert "nothing was done for 0.1 s: 1 of 1 partition are left (t-0: 3 is not in sync)" in shown.stderr
 
 
 def test_what_is_on_its_way_already_and_old_replicas_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import maintenance_pb2 as pb
 from proto.gen.admin_service_pb2 import DescribeClusterResponse
-from tests.support.cli.verbs import Asked, refused, typed
+from tests.support.cli.verbs import Asked, in_vain, refused, typed
 from tests.support.core.world import a_broker, state
 
 ANN = Attribution("disks", "ann")
@@ -116,6 +116,20 @@ def test_a_shutdown_of_a_broker_that_is_not_there_cannot_be_cancelled(
     assert (shown.exit_code, "broker 9 is not registered" in shown.stderr) == (EXIT_FAILED, True)
 
 
+def test_who_waits_for_a_drain_in_vain_hears_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_vain(monkeypatch)
+    partitions = [led(1, 1, 2, number=number) for number in range(2)]
+    Asked(
+        holding(*partitions),
+        holding(*partitions, maintenance=Maintenance(drained={1: ANN})),
+        SetDrain=pb.OperatorResponse(),
+        DescribeMaintenance=pb.DescribeMaintenanceResponse(),
+    ).install(monkeypatch, verbs)
+    shown = typed(f"--timeout 0.1 maintenance drain 1 {BY}")
+    assert shown.exit_code == EXIT_FAILED
+    assert "broker 1 still lead 2 partitions that others could lead: t-0; t-1; it continues" in shown.stderr
+
+
 def test_each_refusal_of_several_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """And nobody is said to be drained."""
     answers = {
@@ -162,7 +176,9 @@ def test_how_long_a_freeze_is_meant_to_last(text: str, seconds: int | None) -> N
 def test_what_is_in_force_is_shown_with_who_shuts_down_and_who_is_offline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    answer = pb.DescribeMaintenanceResponse(shutting_down=[2], gone=[4, 9], accepted=[9], known_brokers=4)
+    answer = pb.DescribeMaintenanceResponse(
+        shutting_down=[2], gone=[4, 9], accepted=[9], known_brokers=4, offline_limit=3
+    )
     Asked(cluster(PAUSED, 1, 2), DescribeMaintenance=answer).install(monkeypatch)
     shown = typed("maintenance show", "table").stdout.splitlines()
     assert [line.split() for line in shown[1:3]] == [
@@ -172,8 +188,8 @@ def test_what_is_in_force_is_shown_with_who_shuts_down_and_who_is_offline(
     assert shown[3].startswith("offline brokers: 4, 9 (2 of 4; 2 are registered)")
     assert shown[4] == "of these, accepted by an operator: 9"
     told = json.loads(typed("maintenance show").stdout)
-    names = ("shutting_down", "offline_brokers", "accepted", "known_brokers")
-    assert [told[name] for name in names] == [[2], [4, 9], [9], 4]
+    names = ("shutting_down", "offline_brokers", "accepted", "known_brokers", "offline_limit")
+    assert [told[name] for name in names] == [[2], [4, 9], [9], 4, 3]
 
 
 def test_without_the_controller_what_zookeeper_has_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,4 +86,11 @@ def test_sizes_are_in_the_order_of_the_replicas(monkeypatch: pytest.MonkeyPatch)
     rows = json.loads(shown.stdout)
     assert (rows[0]["size_bytes"], rows[0]["offset_lag"]) == ([0, 20, None], [None, 1, None])
     assert (rows[0]["failed_disks"], rows[1]["size_bytes"]) == ([2], [None, None, None])
+    assert [row["why"] for row in rows[1:]] == [
+        "out of sync: 3",
+        "out of sync: 2, 3",
+        "1, 2, 3 of the ISR [1, 2, 3] is alive, but no new leader is elected yet",
+        "no state yet",
+        "its leader 9 is offline, and no new leader is elected yet",
+    ]
     assert "broker 3 does not say what is on its disks: it is away" in shown.stderr

@@ -237,6 +237,22 @@ def test_only_what_was_accepted_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     )
 
 
+def test_what_cannot_be_placed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    Asked(spread(t={0: (1,)}), DescribeReplicas=sizes()).install(monkeypatch, load)
+    shown = typed("reassign generate --replication-factor 9")
+    assert (shown.exit_code, shown.stdout, shown.stderr.startswith("pctl: ")) == (EXIT_FAILED, "", True)
+
+
+async def test_each_partition_that_was_overtaken_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Asked(holding(1, 2), ListPartitionReassignments=moves()).install(monkeypatch, reassign)
+    nothing: Any = None
+    with pytest.raises(SystemExit):
+        await reassign._wait(Options("", "json", 1.0), nothing, {("t", 0): (3,), ("t", 1): (3,)})
+    assert "waiting: t-0 has [1, 2]; t-1 has [2, 3]" in capsys.readouterr().err
+
+
 async def test_why_each_move_goes_on_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     going = moves(("t", 0), ("t", 1))
     going.partitions[0].reasons.extend(["2 is not in sync", "1 is away"])
@@ -385,9 +401,11 @@ def test_limits_are_lifted_once_all_of_a_plan_is_there(
     plan = tmp_path / "plan.json"
     wanted = [{"topic": "t", "partition": n, "replicas": ids} for n, ids in [(0, [1]), (1, second)]]
     plan.write_text(json.dumps({"version": 1, "partitions": wanted}))
-    Asked(holding(1), ListPartitionReassignments=moves()).install(monkeypatch, reassign)
+    asked = Asked(holding(1), ListPartitionReassignments=moves()).install(monkeypatch, reassign)
     shown = typed(f"reassign verify {plan}")
     assert (shown.exit_code, bool(lifts)) == (0 if lifted else EXIT_FAILED, lifted)
+    first = asked.of("ListPartitionReassignments")[0].partitions
+    assert [(p.topic, p.partition) for p in first] == [("t", 0), ("t", 1)]
 
 
 async def test_a_partition_is_as_large_as_its_largest_replica_where_a_broker_says_it(

@@ -9,14 +9,14 @@ import pytest
 
 from controller.cli.common import attribution, progress
 from controller.cli.computed.dry_run import DryRun
-from controller.cli.pctl import topics
+from controller.cli.pctl import partitions, topics
 from controller.client import admin
 from controller.core.effects import TopicInfo
 from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, inspection_pb2
-from tests.support.cli.verbs import Asked, typed
+from tests.support.cli.verbs import Asked, in_vain, typed
 from tests.support.core.world import a_broker, state
 
 
@@ -113,6 +113,7 @@ def test_who_waits_for_leaders_in_vain_hears_of_each(monkeypatch: pytest.MonkeyP
     answer.topics[0].assignments[1].broker_ids.extend([2, 3])
     unled = PartitionInfo("t", 1, (2, 3), None)
     Asked(cluster(LEADERLESS, unled), CreateTopics=answer).install(monkeypatch, topics)
+    in_vain(monkeypatch)
     shown = typed("--timeout 0.1 topics create t")
     why = "t-0 (1, 2 of the ISR [1, 2] is alive, but no new leader is elected yet), t-1 (no state yet)"
     assert (
@@ -284,6 +285,11 @@ def test_a_topic_is_described_with_how_many_must_be_in_sync(monkeypatch: pytest.
     Asked(known, Audit=inspection_pb2.AuditResponse()).install(monkeypatch, topics)
     rows = json.loads(typed("topics describe t").stdout)
     assert [(row["partition"], row["min_isr"]) for row in rows] == [(0, 2), (1, 2)]
+    nothing = inspection_pb2.DescribeReplicasResponse()
+    asked = Asked(known, Audit=inspection_pb2.AuditResponse(), DescribeReplicas=nothing)
+    asked.install(monkeypatch, topics, partitions)
+    assert typed("topics describe t --sizes").exit_code == 0
+    assert [list(request.topics) for request in asked.of("DescribeReplicas")] == [["t"]]
 
 
 def test_a_topic_that_cannot_be_read_just_now_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,6 +340,25 @@ def test_partitions_that_are_only_tried_are_not_added(refused: bool, monkeypatch
     ((method, request),) = tried
     assert (method, request.validate_only, request.topics[0].count) == ("CreatePartitions", False, 2)
     assert ("/x" in shown.stdout) is not refused
+
+
+def test_a_topic_that_cannot_be_read_is_deleted_and_one_that_stays_is_said_to_be_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known, then = cluster(LED), cluster(deleting=("odd",))
+    known.problems["/brokers/topics/odd"] = "junk"
+    answers = [pb.DeletedTopic(name=name) for name in ("t", "odd")]
+    asked = Asked(
+        known,
+        then,
+        DescribeReplicas=inspection_pb2.DescribeReplicasResponse(),
+        DeleteTopics=pb.DeleteTopicsResponse(responses=answers),
+        ListTopicDeletions=pb.ListTopicDeletionsResponse(),
+    ).install(monkeypatch, topics, attribution)
+    in_vain(monkeypatch)
+    shown = typed("--timeout 0.1 topics delete t odd --yes")
+    assert [[t.name for t in r.topics] for r in asked.of("DeleteTopics")] == [["t", "odd"]]
+    assert (shown.exit_code, "1 of 2 topics are still there" in shown.stderr) == (EXIT_FAILED, True)
 
 
 def test_only_topics_that_were_accepted_are_said_to_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from controller.planning.cluster_health import Finding, Wrong
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, maintenance_pb2
-from tests.support.cli.verbs import Asked, typed
+from tests.support.cli.verbs import Asked, in_vain, typed
 from tests.support.core.world import a_broker, state
 
 
@@ -80,6 +80,25 @@ async def test_a_change_that_comes_soon_after_another_is_told_a_second_after_tha
     Asked(cluster()).install(monkeypatch)
     assert await health._wait(Options("", "json", 60.0), stable=True) == []
     assert capsys.readouterr().err.split() == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("work", "deleting", "code"), [(None, [], EXIT_FAILED), (0, ["t"], EXIT_FAILED), (0, [], 0)]
+)
+def test_what_cannot_be_told_and_what_is_being_deleted_is_not_over(
+    work: int | None, deleting: list[str], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def describe(*_: Any) -> pb.DescribeClusterResponse:
+        return pb.DescribeClusterResponse(brokers=[pb.BrokerDescription(broker_id=b) for b in (1, 2)])
+
+    monkeypatch.setattr(admin, "describe_cluster", describe)
+    in_vain(monkeypatch, health)
+    Asked(
+        cluster(deleting=deleting),
+        DescribeMaintenance=maintenance_pb2.DescribeMaintenanceResponse(),
+        ListPartitionReassignments=admin.NoAnswerError("c:1 is away") if work is None else moves(work),
+    ).install(monkeypatch)
+    assert typed("--timeout 0.1 wait").exit_code == code
 
 
 def test_a_controller_that_is_not_active_yet_is_no_well_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,14 @@ import shlex
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import count
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from controller.cli.common import progress
 from controller.cli.common.options import Options
 from controller.cli.pctl.main import main
 from controller.client import admin
@@ -86,6 +88,13 @@ def _seen(
 def typed(command: str, style: str = "json") -> Result:
     """What ``pctl -o json`` makes of it."""
     return CliRunner().invoke(main, ["-o", style, *shlex.split(command)], catch_exceptions=False)
+
+
+def in_vain(monkeypatch: pytest.MonkeyPatch, waiting: ModuleType = progress) -> None:
+    """Whoever waits there looks at the clock a few times, and then his time is over."""
+    now_s = count()
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: next(now_s)))
+    monkeypatch.setattr(waiting, "POLL_EVERY_S", 0)
 
 
 def refused(method: str, error: str, message: str = "") -> admin.RefusedError:
