@@ -100,8 +100,8 @@ ROOMS: dict[str, set[str]] = {
     "controller.planning": {"controller.core", "controller.errors"},
     "controller.runtime": {
         "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.addresses",
-        "proto.incarnations", "proto.logs", "proto.reload", "proto.security", "proto.settings", "proto.standard_streams",
-        "proto.statelog", "proto.tasks", "proto.texts", "proto.zookeeper_access",
+        "proto.incarnations", "proto.logs", "proto.reload", "proto.security", "proto.settings",
+        "proto.standard_streams", "proto.statelog", "proto.tasks", "proto.texts", "proto.zookeeper_access",
     },
     "controller.runtime.election": {
         "controller.core", "controller.errors", _RUNTIME + "config", _RUNTIME + "lease", _RUNTIME + "kafka",

@@ -142,11 +142,7 @@ def test_what_is_tried_and_asked_for_is_the_election_that_was_named(
     command: str, kind: pb.ElectionType, leader: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, tried = install(monkeypatch), list[Any]()
-<<<<<<< HEAD
-    once = vars(elect)["run_on_copy"]
-=======
     once: Any = vars(elect)["run_on_copy"]
->>>>>>> 285700e503c5e7ad248c05a854fbcef6941fd010
 
     async def run_on_copy(options: Any, session: Any, *steps: Any) -> Any:
         tried.extend(request for _, request in steps)

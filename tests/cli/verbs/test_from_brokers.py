@@ -97,11 +97,7 @@ def test_what_a_broker_knows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
         (0, "ready", 1, 2),
         (7, "gone", 0, 2),
     ]
-<<<<<<< HEAD
-    (topic,) = rows(from_brokers.topics_told, False)
-=======
     assert [r["endpoint"] for r in found] == ["[::1]:1", None]
-    (topic,) = rows(from_brokers._topics, answer.topics)
->>>>>>> 285700e503c5e7ad248c05a854fbcef6941fd010
+    (topic,) = rows(from_brokers.topics_told, False)
     assert (topic["unavailable"], topic["under_replicated"], topic["replication_factor"]) == (1, 2, 2)
     assert [r["partition"] for r in rows(from_brokers.partitions_told, (), False)] == [0, 1]

@@ -493,21 +493,6 @@ def test_a_topic_whose_znodes_are_to_be_tried_later_is_not_tried_with_another() 
     assert "u" in rig.cluster.deletions_ineligible
 
 
-def test_deletions_begin_in_the_order_of_names() -> None:
-    """That of a set differs from process to process."""
-    names = [f"t{number:02}" for number in range(20)]
-    world, rig = active(1, **{name: [[1]] for name in reversed(names)})
-    rig.hold_stops = True
-    world.mark_for_deletion(*reversed(names))
-    rig.run()
-    begun = [
-        r.partition.topic.name
-        for r in rig.recorded(ReplicaTransition)
-        if r.after is ReplicaState.DELETION_STARTED
-    ]
-    assert begun == names
-
-
 def test_a_state_that_is_gone_holds_nothing_up() -> None:
     world, rig = active(1, 2, t=[[1, 2]])
     del world.states[("t", 0)]

@@ -281,3 +281,18 @@ def test_a_deletion_that_waits_is_refused_with_the_others_once_deletions_are_off
     world.mark_for_deletion("u")
     rig.run()
     assert (world.deletions, rig.cluster.deletions_waiting) == ([], {})
+
+
+def test_deletions_begin_in_the_order_of_names() -> None:
+    """That of a set differs from process to process."""
+    names = [f"t{number:02}" for number in range(20)]
+    world, rig = active(1, **{name: [[1]] for name in reversed(names)})
+    rig.hold_stops = True
+    world.mark_for_deletion(*reversed(names))
+    rig.run()
+    begun = [
+        r.partition.topic.name
+        for r in rig.recorded(ReplicaTransition)
+        if r.after is ReplicaState.DELETION_STARTED
+    ]
+    assert begun == names

@@ -28,8 +28,7 @@ async def test_a_watcher_that_is_behind_reads_on_though_a_portion_has_nothing_fo
     term = SimpleNamespace(won=SimpleNamespace(epoch=7), machine=SimpleNamespace(current_event=None))
     daemon: Any = SimpleNamespace(
         recent=recent,
-        active=True,
-        term=term,
+        leading=term,
         settings=SimpleNamespace(controller_id=1),
         metrics=ControllerMetrics(CollectorRegistry()),
     )
