@@ -29,6 +29,7 @@ async def test_a_watcher_that_is_behind_reads_on_though_a_portion_has_nothing_fo
     daemon: Any = SimpleNamespace(
         recent=recent,
         leading=term,
+        term=term,
         settings=SimpleNamespace(controller_id=1),
         metrics=ControllerMetrics(CollectorRegistry()),
     )
