@@ -4,7 +4,7 @@ python -m tests.provers.mutation controller/core/isr      a folder, or files
 python -m tests.provers.mutation --diff                   the lines that the last commit changed
 python -m tests.provers.mutation --diff main              the lines that differ from main
 python -m tests.provers.mutation --write controller/core  and the tables in docs/mutation.md anew
-python -m tests.provers.mutation --by-hand                the mistakes in by_hand.toml; of these files, if named
+python -m tests.provers.mutation --by-hand                the mistakes that are listed; of these files, if named
 python -m tests.provers.mutation --declarations proto     what stands outside of functions
 
 What was killed is not tried again as long as its function stays as it is (build/mutation).

@@ -1,5 +1,9 @@
 """Mistakes that a maintainer of this product could make, thought of by hand: none of the small changes of `mutants` is
-like them. ``by_hand.toml`` lists them; each is one change of text in one function."""
+like them. ``mistakes/`` lists them, a file for each room: each is one change of text in one function.
+
+A row is under the name of its file: ``what`` is wrong, in which function (``in``), and the text that is ``new`` in the
+place of ``old``, which must be there once. ``harmless``: why nobody could see it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from pathlib import Path
 from tests.provers.mutation.mutants import Mutant, functions_of
 from tests.support.paths import ROOT
 
-LIST = Path(__file__).parent / "by_hand.toml"
+LISTS = Path(__file__).parent / "mistakes"
 
 
 class StaleMistakeError(Exception):
@@ -54,7 +58,20 @@ def mistakes(trees: Mapping[str, ast.Module], text: str | None = None, folder: P
 
 
 def _listed(text: str | None) -> dict[str, list[dict[str, str]]]:
-    return tomllib.loads(LIST.read_text(encoding="utf-8") if text is None else text)
+    if text is not None:
+        return tomllib.loads(text)
+    found: dict[str, list[dict[str, str]]] = {}
+    for room in sorted(LISTS.rglob("*.toml")):
+        rows = tomllib.loads(room.read_text(encoding="utf-8"))
+        if strays := [file for file in rows if room_of(file) != room]:
+            raise ValueError(f"{room}: {strays} belong to other rooms")
+        found |= rows
+    return found
+
+
+def room_of(file: str) -> Path:
+    """Where the mistakes of a file of the product are listed."""
+    return LISTS / f"{Path(file).parent}.toml"
 
 
 def _mutant(

@@ -428,6 +428,17 @@ def test_the_sums_of_mistakes_by_hand_have_no_share() -> None:
     assert results.merged(rows.format("a.py"), rows.format("b.py"), {"b.py"}).endswith("| all | 2 | 4 |")
 
 
+def test_a_mistake_stands_in_the_list_of_its_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_hand, "LISTS", tmp_path)
+    for file, room in (("a/b/c.py", "a/b"), ("a/d.py", "a")):
+        (tmp_path / room).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{room}.toml").write_text(LISTED.replace(FILE, file))
+    assert by_hand.files() == ["a/d.py", "a/b/c.py"]
+    (tmp_path / "a.toml").write_text(LISTED.replace(FILE, "a/b/c.py"))
+    with pytest.raises(ValueError, match=r"a.toml: \['a/b/c.py'\] belong to other rooms"):
+        by_hand.files()
+
+
 def test_each_mistake_in_the_list_is_there_once_and_can_still_be_made() -> None:
     trees = {file: ast.parse((ROOT / file).read_text(encoding="utf-8")) for file in by_hand.files()}
     found = by_hand.mistakes(trees)
