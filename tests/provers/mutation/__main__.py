@@ -418,11 +418,7 @@ def _write() -> None:
     mutants = [mutant for file, tree in _trees(files).items() for mutant in _in_functions(file, tree)]
     known = results.load()
     tried = {mutant.file for mutant in mutants if mutant.key in known}
-    results.write("table", results.table(mutants, known, results.equivalents()), tried)
-    trees = _trees(by_hand.files())
-    listed = by_hand.mistakes(trees)
-    tried = {mistake.file for mistake in listed.planted if mistake.key in known}
-    results.write("by hand", results.by_hand_table(listed.planted, known, listed.harmless), tried)
+    results.write(results.table(mutants, known, results.equivalents()), tried)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.provers.mutation.mutants import Mutant
-from tests.provers.mutation.runner import FAILED, KILLED, SIMULATOR, Result
+from tests.provers.mutation.runner import FAILED, KILLED, Result
 from tests.support.paths import DOCS, ROOT
 
 KEPT = ROOT / "build" / "mutation" / "results.jsonl"
@@ -128,45 +128,13 @@ def _row(name: str, count: Counter[str]) -> str:
     return f"| {name} | {whole} | {tried} | {killed} | {count['equivalent']} | {survived} | {share} |"
 
 
-def by_hand_table(
-    mistakes: Iterable[Mutant], known: dict[str, Known], harmless: Container[str] = frozenset()
-) -> str:
-    """A row for each file, and one for each mistake that nothing has found and that is not ``harmless``, by key."""
-    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    survivors: list[str] = []
-    for one in mistakes:
-        found = known.get(one.key)
-        if one.key in harmless:
-            counts[one.file]["harmless"] += 1
-        elif found is None:
-            counts[one.file]["untried"] += 1
-        elif found.status == KILLED:
-            counts[one.file]["simulator" if found.by.startswith(SIMULATOR) else "tests"] += 1
-        else:
-            counts[one.file]["nothing"] += 1
-            survivors.append(f"| `{one.file}` | {_cell(one.function)} | {one.what} |")
-    columns = ("tests", "simulator", "harmless", "nothing", "untried")
-    lines = [
-        "| file | mistakes | found by tests | found by the simulator | harmless | found by nothing | untried |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    total = Counter[str]()
-    for file, count in sorted(counts.items()):
-        total.update(count)
-        lines.append(f"| `{file}` | {count.total()} | {' | '.join(str(count[name]) for name in columns)} |")
-    lines.append(f"| all | {total.total()} | {' | '.join(str(total[name]) for name in columns)} |")
-    if survivors:
-        lines += ["", "Found by nothing:", "", "| file | function | mistake |", "|---|---|---|", *survivors]
-    return "\n".join(lines)
-
-
-def write(name: str, text: str, tried: Container[str]) -> None:
-    """Between its two marks; what is there of files that were not ``tried`` here stays: they were tried elsewhere.
+def write(text: str, tried: Container[str]) -> None:
+    """Between the two marks; what is there of files that were not ``tried`` here stays: they were tried elsewhere.
 
     Raises ValueError when the page has no place for it.
     """
     page = PAGE.read_text(encoding="utf-8")
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    begin, end = "<!-- table: begin -->", "<!-- table: end -->"
     before, rest = page.split(begin)
     old, after = rest.split(end)
     PAGE.write_text(f"{before}{begin}\n\n{merged(old, text, tried)}\n\n{end}{after}", encoding="utf-8")
@@ -207,13 +175,8 @@ def _file_of(row: str) -> str:
 
 
 def _sum_of(rows: Iterable[str]) -> str:
-    columns = list(zip(*(row.strip("| ").split(" | ")[1:] for row in rows), strict=True))
-    sums = [
-        sum(map(int, column)) for column in columns if not any("%" in cell or cell == "-" for cell in column)
-    ]
-    if len(sums) == len(columns):
-        return f"| all | {' | '.join(map(str, sums))} |"
-    mutants, tried, killed, equal, survived = sums
+    columns = list(zip(*(row.strip("| ").split(" | ")[1:-1] for row in rows), strict=True))
+    mutants, tried, killed, equal, survived = (sum(map(int, column)) for column in columns)
     return _row(
         "all",
         Counter({KILLED: killed, "survived": survived, "equivalent": equal, "untried": mutants - tried}),
