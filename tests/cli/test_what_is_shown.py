@@ -343,7 +343,7 @@ async def test_a_topic_has_a_size_where_all_its_replicas_have(monkeypatch: pytes
 
     monkeypatch.setattr(topics, "ask", ask)
     state = cluster(moving(partitions={0: (1, 2), 1: (2, 3)}))
-    rows = [topics._topic_row(state, name) for name in ("t", "u", "v", "w")]
+    rows = [topics._topic_row(state, name, 0) for name in ("t", "u", "v", "w")]
     assert [rows[0][name] for name in ("partitions", "replicas", "brokers")] == [2, 4, [1, 2, 3]]
     nothing: Any = None
     await topics._add_sizes(nothing, nothing, rows)

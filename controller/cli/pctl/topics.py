@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -322,7 +323,9 @@ async def delete_topics(
     names = tuple(dict.fromkeys(names))
     cluster_state = await cluster_reader.look(session, topics=names)
     fail_without_topics(cluster_state, names)
-    present = [_topic_row(cluster_state, name) for name in names]
+    # A cluster has as many partitions as topics may be named.
+    gone = Counter(p.topic for p in cluster_state.partitions if not cluster_state.is_led(p))
+    present = [_topic_row(cluster_state, name, gone[name]) for name in names]
     await _add_sizes(options, session, present)
     request = pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name=name) for name in names])
     if not dry_run or options.output == "table":
@@ -335,7 +338,8 @@ async def delete_topics(
     answer = await ask_with_reason(options, session, "DeleteTopics", request, reason, yes=yes)
     refused = refusals((entry.name, entry) for entry in answer.responses)
     code = report(refused)
-    accepted = [name for name in names if name not in {one.name for one in refused}]
+    refused_names = {one.name for one in refused}
+    accepted = [name for name in names if name not in refused_names]
     if accepted and no_wait:
         note(f"{counted_are(len(accepted), 'topic')} being deleted")
     elif accepted:
@@ -343,7 +347,7 @@ async def delete_topics(
     sys.exit(code)
 
 
-def _topic_row(cluster_state: ClusterState, name: str) -> dict[str, Any]:
+def _topic_row(cluster_state: ClusterState, name: str, unavailable: int) -> dict[str, Any]:
     """A topic as a row, with its size not known."""
     info = cluster_state.topics.get(name)
     replicas = [b for ids in info.partitions.values() for b in ids] if info else []
@@ -354,7 +358,7 @@ def _topic_row(cluster_state: ClusterState, name: str) -> dict[str, Any]:
         "replicas": len(replicas) if info else None,
         "brokers": sorted(set(replicas)),
         "size": "unknown",
-        "unavailable": sum(not cluster_state.is_led(p) for p in cluster_state.partitions if p.topic == name),
+        "unavailable": unavailable,
         "deleting": name in cluster_state.deleting,
     }
 
@@ -366,8 +370,11 @@ async def _add_sizes(options: Options, session: Session, rows: list[dict[str, An
         answer = await ask(options, session, "DescribeReplicas", request)
     except RequestFailedError:
         return
+    found: dict[str, list[int]] = {}
+    for p in answer.partitions:
+        found.setdefault(p.topic, []).extend(r.size_bytes for r in p.replicas)
     for row in rows:
-        sizes = [r.size_bytes for p in answer.partitions if p.topic == row["topic"] for r in p.replicas]
+        sizes = found.get(row["topic"], [])
         if sizes and min(sizes) >= 0:
             row["size"] = sum(sizes)
 
