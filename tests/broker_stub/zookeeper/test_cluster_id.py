@@ -125,6 +125,14 @@ def test_a_malformed_id_is_named(zk: KazooClient, outside: KazooClient, chroot: 
         read_cluster_id(outside, chroot, "ours", 5.0)
 
 
+def test_it_is_found_by_who_is_in_the_chroot_already(zk: KazooClient, chroot: str) -> None:
+    """As after a connection that was lost just then."""
+    zk.create("/brokers/topics", makepath=True)
+    assert read_cluster_id(zk, chroot, "ours", 5.0) == ""
+    zk.create(PATH, OURS, makepath=True)
+    assert read_cluster_id(zk, chroot, "ours", 5.0) == "ours"
+
+
 def test_it_is_looked_for_under_the_chroot_alone(zk: KazooClient, outside: KazooClient, chroot: str) -> None:
     zk.create(PATH, OURS, makepath=True)
     assert read_cluster_id(outside, chroot, "", 5.0) == "ours"
