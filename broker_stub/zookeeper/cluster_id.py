@@ -13,18 +13,19 @@ _SHOWN_MAX = 80
 
 
 def read_cluster_id(client: KazooClient, chroot: str, known: str, timeout_s: float) -> str:
-    """The id of the cluster under ``chroot``; empty: it has none yet. ``client`` is not in the chroot, and nothing is
+    """The id of the cluster under ``chroot``; empty: it has none yet. ``client`` may be in the chroot, and nothing is
     written. ``known``: the cluster of the broker's data; empty: it was in none.
 
     Raises RegistrationFault when the data belongs to another cluster, or a cluster is expected and none is there;
     MalformedZnode; KazooException.
     """
-    found = _get(client, f"{chroot}{codecs.CLUSTER_ID}", timeout_s)
+    root = "" if client.chroot else chroot
+    found = _get(client, f"{root}{codecs.CLUSTER_ID}", timeout_s)
     if not known or found == known:
         return found
     where = f"{chroot or '/'} of ZooKeeper"
     if not found:
-        if client.exists_async(f"{chroot}{codecs.TOPICS}").get(timeout=timeout_s) is not None:
+        if client.exists_async(f"{root}{codecs.TOPICS}").get(timeout=timeout_s) is not None:
             return ""
         raise _not_its_cluster(known, f"{where} holds no cluster")
     raise _not_its_cluster(known, f"{where} holds cluster {found[:_SHOWN_MAX]}")
