@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import uuid
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -31,6 +32,8 @@ NO_EPOCH = -1
 #: In the place of a directory's short id.
 UNKNOWN = 0
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+#: Kafka writes 22 characters.
+CLUSTER_ID, CLUSTER_ID_ALLOWED = re.compile(r"[!-~]{1,255}"), "1 to 255 ASCII characters without spaces"
 _BYTES_MAX = 1000
 #: The second line of the file: each write is flushed.
 _SYNCED = "flushed"

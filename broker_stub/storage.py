@@ -213,6 +213,9 @@ class DataDir:
             )
         #: The cluster that the data belongs to; empty: none yet.
         self.cluster_id = (_read_properties(file) or {}).get("cluster.id", "").strip()
+        if self.cluster_id and not data_identity.CLUSTER_ID.fullmatch(self.cluster_id):
+            what = f"{file}: cluster.id is {self.cluster_id[:80]!r}"
+            raise StorageFault(f"{what}: must be {data_identity.CLUSTER_ID_ALLOWED}")
         identity = data_identity.begin(self.path, directory_id)
         if identity.directory_id != directory_id:
             self._write_properties(identity.directory_id, self.cluster_id)

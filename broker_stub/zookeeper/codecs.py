@@ -11,6 +11,7 @@ from typing import Annotated, NamedTuple, TypeVar
 import msgspec
 from msgspec import Meta
 
+from broker_stub import data_identity
 from broker_stub.control.requests import Key, topic_name_problem
 from broker_stub.data_identity import short_id
 from broker_stub.errors import BrokerError
@@ -53,7 +54,6 @@ PERSISTENT_PATHS = (
 _INT_MAX = 2**31 - 1
 _QUOTED_BYTES_MAX = 80
 _HOST_CHARACTERS_MAX = 255
-_CLUSTER_ID = re.compile(r"[!-~]{1,255}")
 _Id = Annotated[int, Meta(ge=0, le=_INT_MAX)]
 _Epoch = Annotated[int, Meta(ge=0, le=_INT_MAX)]
 
@@ -189,8 +189,8 @@ def decode_epoch(data: bytes) -> int:
 def decode_cluster_id(data: bytes) -> str:
     """Raises MalformedZnode."""
     found = _decode(CLUSTER_ID, data, _ClusterId).id
-    if not _CLUSTER_ID.fullmatch(found):
-        problem = f"id = {found[:_QUOTED_BYTES_MAX]!r}: must be 1 to 255 ASCII characters without spaces"
+    if not data_identity.CLUSTER_ID.fullmatch(found):
+        problem = f"id = {found[:_QUOTED_BYTES_MAX]!r}: must be {data_identity.CLUSTER_ID_ALLOWED}"
         raise MalformedZnode(CLUSTER_ID, problem)
     return found
 

@@ -6,7 +6,7 @@ import fcntl
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -65,15 +65,14 @@ def remove(name: str, file: Path) -> None:
 def _changing(file: Path) -> Iterator[None]:
     """Nobody else changes it meanwhile: what one removes, another would put back. Locks the directory, because the file
     is replaced."""
-    try:
-        directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise click.ClickException(f"{file} cannot be written: {error}") from None
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
+    with ExitStack() as held:
+        try:
+            directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+            held.callback(os.close, directory)
+            fcntl.flock(directory, fcntl.LOCK_EX)
+        except OSError as error:
+            raise click.ClickException(f"{file} cannot be written: {error}") from None
         yield
-    finally:
-        os.close(directory)
 
 
 def _lines(file: Path) -> list[str]:

@@ -404,6 +404,15 @@ class TestDirectory:
         again.close()
         assert "cluster.id=a-cluster\n" in file.read_text()
 
+    @pytest.mark.parametrize("content", ["a b", "\N{DEGREE SIGN}", "a" * 256])
+    def test_an_odd_cluster_is_named(self, tmp_path: Path, content: str) -> None:
+        text = f"version=0\nbroker.id=1\ncluster.id={content}\n"
+        (tmp_path / "meta.properties").write_text(text, encoding="utf-8")
+        with pytest.raises(
+            StorageFault, match=r"meta\.properties: cluster\.id is .*: must be 1 to 255 ASCII"
+        ):
+            DataDir(tmp_path, 1)
+
     def test_a_directory_that_was_replaced_notes_no_cluster(self, opener: Opener, tmp_path: Path) -> None:
         directory = opener()
         (tmp_path / "data").rename(tmp_path / "moved")

@@ -89,3 +89,22 @@ async def test_who_makes_room_as_its_time_ends() -> None:
     ours._waiting[limit] = None
     ours._end(limit)
     assert not ours._waiting
+
+
+async def test_a_stream_ends_at_once_when_its_caller_goes() -> None:
+    """Else a watcher counts until it is collected."""
+    closed: list[bool] = []
+
+    async def requests() -> AsyncGenerator[bytes, None]:
+        yield b"a"
+
+    async def answer(request: bytes, _context: Any) -> AsyncGenerator[bytes, None]:
+        try:
+            yield request
+        finally:
+            closed.append(True)
+
+    answers = arrivals.Arrivals(1).streamed(answer)(requests(), None)
+    assert await anext(answers) == b"a"
+    await answers.aclose()
+    assert closed == [True]

@@ -450,15 +450,15 @@ async def _wait_until_handed_over(
     progress = await follow(
         options, "leaderships were handed over", partial(_drain_progress, options, session, brokers, led)
     )
+    lead, goes = ("leads", "goes") if len(brokers) == 1 else ("lead", "go")
     if progress.left:
         fail(
-            f"after {options.timeout_s:g} s {brokers_text(brokers)} still lead {counted(progress.left, 'partition')} "
+            f"after {options.timeout_s:g} s {brokers_text(brokers)} still {lead} {counted(progress.left, 'partition')} "
             f"that others could lead: {'; '.join(progress.reasons[:5])}; it continues in the background"
         )
     remaining = _led(await _read_cluster(options, session), brokers)
     if remaining:
         names = first_few([p.name for p in remaining], 10)
-        goes = "goes" if len(brokers) == 1 else "go"
         note(f"{brokers_text(brokers)} {goes} on leading partitions that no other broker can lead: {names}")
 
 

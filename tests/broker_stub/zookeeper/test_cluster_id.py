@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
+from kazoo.exceptions import ConnectionLoss, NoNodeError
 
 from broker_stub.errors import RegistrationFault
+from broker_stub.zookeeper import registration
 from broker_stub.zookeeper.cluster_id import make_cluster_id, read_cluster_id
 from broker_stub.zookeeper.codecs import MalformedZnode
 from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
@@ -103,6 +104,23 @@ def test_a_cluster_that_lost_its_id_gets_it_back(begin: Callable[..., Any], zk: 
     told = begin("ours")
     assert told.get(timeout=60) == "ours"
     assert isinstance(told.get(timeout=60), int)
+    assert zk.get(PATH)[0] == OURS
+
+
+def test_a_connection_that_is_lost_meanwhile(
+    begin: Callable[..., Any], zk: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client is in its chroot by then."""
+    zk.create("/brokers/topics", makepath=True)
+    lost = [ConnectionLoss()]
+
+    def make(client: KazooClient, cluster_id: str, timeout_s: float) -> str:
+        if lost:
+            raise lost.pop()
+        return make_cluster_id(client, cluster_id, timeout_s)
+
+    monkeypatch.setattr(registration, "make_cluster_id", make)
+    assert begin("ours").get(timeout=60) == "ours"
     assert zk.get(PATH)[0] == OURS
 
 

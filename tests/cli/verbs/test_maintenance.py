@@ -127,7 +127,7 @@ def test_who_waits_for_a_drain_in_vain_hears_what_is_left(monkeypatch: pytest.Mo
     ).install(monkeypatch, verbs)
     shown = typed(f"--timeout 0.1 maintenance drain 1 {BY}")
     assert shown.exit_code == EXIT_FAILED
-    assert "broker 1 still lead 2 partitions that others could lead: t-0; t-1; it continues" in shown.stderr
+    assert "broker 1 still leads 2 partitions that others could lead: t-0; t-1; it continues" in shown.stderr
 
 
 def test_each_refusal_of_several_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
