@@ -277,7 +277,7 @@ async def run(load: Load, stop: asyncio.Event) -> Progress:
             await asyncio.to_thread(thread.join)
         history.close()
     if errors := [error for writer in writers for error in writer.errors]:
-        raise EnvironmentFault(f"{len(errors)} errors of producers, the first: {errors[0]}")
+        raise EnvironmentFault(f"errors of producers: {len(errors)}, the first: {errors[0]}")
     return progress
 
 

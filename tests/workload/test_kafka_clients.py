@@ -184,22 +184,23 @@ async def test_a_whole_workload_reads_what_was_acknowledged_last(
 async def test_a_workload_whose_producers_met_errors_says_so(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rates: list[float] = []
+    writers: list[Writer] = []
 
     class Sharing(Writer):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
-            rates.append(self.rate)
+            writers.append(self)
 
     monkeypatch.setattr(kafka_clients, "Writer", Sharing)
     monkeypatch.setattr(kafka_clients, "VALUE_BYTES", 2_000_000)
     plan = Load((kafka.settings["bootstrap.servers"],), TOPIC, tmp_path / "history", 2, 0)
     stop = asyncio.Event()
+    running = asyncio.create_task(kafka_clients.run(plan, stop))
+    await until(lambda: len(writers) == 2 and all(writer.errors for writer in writers), "both failed")
     stop.set()
-    running = kafka_clients.run(plan, stop)
-    with pytest.raises(EnvironmentFault, match=r"2 errors of producers, the first: writer 0 ended: .*SIZE"):
+    with pytest.raises(EnvironmentFault, match=r"errors of producers: 2, the first: writer 0 ended: .*SIZE"):
         await running
-    assert rates == [100.0, 100.0], "they share the rate"
+    assert [writer.rate for writer in writers] == [100.0, 100.0], "they share the rate"
 
 
 def test_a_topic_has_its_partitions_and_a_broker_that_does_not_answer_is_named(
