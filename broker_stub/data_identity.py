@@ -47,7 +47,7 @@ class DataIdentity(NamedTuple):
 
 
 def random_uuid() -> str:
-    """As Kafka writes ids of clusters, topics and directories: 22 characters of URL-safe base64."""
+    """As Kafka writes ids of clusters, topics and directories: 16 bytes in URL-safe base64, 22 characters."""
     return urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 

@@ -24,7 +24,7 @@ import shutil
 import stat
 import threading
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -205,17 +205,20 @@ class DataDir:
 
     def _claim(self, synced: bool) -> DataIdentity:
         """Raises SettingError, OSError."""
-        found, directory_id = read_broker_id(self.path), read_directory_id(self.path)
         file = self.path / META_PROPERTIES
-        if found not in (None, self._broker_id):
+        properties = _read_properties(file)
+        if properties is not None and (found := _broker_id(file, properties)) != self._broker_id:
             raise SettingError(
                 "broker_id", self._broker_id, f"{found}: {file} says this directory is that broker's"
             )
+        properties = properties or {}
         #: The cluster that the data belongs to; empty: none yet.
-        self.cluster_id = (_read_properties(file) or {}).get("cluster.id", "").strip()
+        self.cluster_id = properties.get("cluster.id", "").strip()
         if self.cluster_id and not data_identity.CLUSTER_ID.fullmatch(self.cluster_id):
             what = f"{file}: cluster.id is {self.cluster_id[:80]!r}"
             raise StorageFault(f"{what}: must be {data_identity.CLUSTER_ID_ALLOWED}")
+        text = properties.get("directory.id", "").strip()
+        directory_id = text if _DIRECTORY_ID.match(text) else None
         identity = data_identity.begin(self.path, directory_id)
         if identity.directory_id != directory_id:
             self._write_properties(identity.directory_id, self.cluster_id)
@@ -349,12 +352,6 @@ class DataDir:
 _DIRECTORY_ID = re.compile(r"[A-Za-z0-9_-]{22}\Z")
 
 
-def read_directory_id(directory: Path) -> str | None:
-    """The directory id in ``meta.properties``; None where there is no valid one. Raises StorageFault."""
-    found = (_read_properties(directory / META_PROPERTIES) or {}).get("directory.id", "").strip()
-    return found if _DIRECTORY_ID.match(found) else None
-
-
 def _read_properties(file: Path) -> dict[str, str] | None:
     """None: there is no such file. Raises StorageFault."""
     try:
@@ -374,8 +371,11 @@ def read_broker_id(directory: Path) -> int | None:
     """
     file = directory / META_PROPERTIES
     properties = _read_properties(file)
-    if properties is None:
-        return None
+    return None if properties is None else _broker_id(file, properties)
+
+
+def _broker_id(file: Path, properties: Mapping[str, str]) -> int:
+    """Raises StorageFault."""
     value = properties.get("broker.id", "").strip()
     # Check the length first: int() raises another error for thousands of digits.
     if not (value.isascii() and value.isdigit() and len(value) <= 10 and int(value) <= _ID_MAX):

@@ -8,8 +8,6 @@ are sent only while connected, and their number in flight is limited.
 from __future__ import annotations
 
 import asyncio
-import base64
-import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -30,6 +28,7 @@ from kazoo.exceptions import (
 
 from broker_stub.control.gates import ControllerTerm
 from broker_stub.control.requests import Key
+from broker_stub.data_identity import random_uuid
 from broker_stub.errors import BrokerError
 from broker_stub.zookeeper import codecs
 from broker_stub.zookeeper.codecs import ConfigChange, ConfigKind
@@ -389,8 +388,8 @@ def _raise_failure(results: Sequence[object]) -> None:
 
 
 def _new_topic_id() -> str:
-    """Kafka's form: 16 random bytes in URL-safe base64 without padding, no leading dash."""
+    """Without a leading dash, as Kafka's."""
     while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        text = random_uuid()
         if not text.startswith("-"):
             return text

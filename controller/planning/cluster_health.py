@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple
 
-from controller.core.brokers.registrations import Misfit, RegistrationProblem
-from controller.core.model import BrokerIds, LeaderAndIsr, Maintenance
+from controller.core.brokers.registrations import of_other_clusters, shared_endpoints
+from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance
 from controller.core.names import counted, first_few
 from controller.planning.restrictions import attribution_text, freeze_text
 
@@ -66,11 +67,6 @@ _OF_PARTITIONS = {
     Wrong.UNAVAILABLE: "without a leader that is alive",
     Wrong.UNDER_MIN_ISR: "below min.insync.replicas: writes with acks=all fail",
     Wrong.UNDER_REPLICATED: "with a replica out of sync",
-}
-
-_OF_REGISTRATIONS = {
-    Misfit.SHARED_ENDPOINT: Wrong.SHARED_ENDPOINT,
-    Misfit.OTHER_CLUSTER: Wrong.OTHER_CLUSTER,
 }
 
 
@@ -141,8 +137,8 @@ class Seen(NamedTuple):
     ``controller_id``: the active one, -1: none. ``told``: by broker that it knows; as text why it did not answer; None:
     there is none to ask. ``problems``: paths of unreadable znodes. ``forgotten``: ids of brokers that never return.
     ``quarantined``: what the controller leaves out. ``kraft``: the active controller is one of KRaft.
-    ``registrations``: what is wrong with those of the brokers. ``log_problem``: why the active one cannot write its
-    state-change log (empty: it can), and how many records it lost since its start.
+    ``log_problem``: why the active one cannot write its state-change log (empty: it can), and how many records it lost
+    since its start. ``brokers``: as they are registered. ``cluster_id``: empty if it is not known.
     """
 
     controller_id: int
@@ -153,8 +149,9 @@ class Seen(NamedTuple):
     forgotten: Collection[int]
     quarantined: Collection[str]
     kraft: bool = False
-    registrations: Collection[RegistrationProblem] = ()
     log_problem: tuple[str, int] = ("", 0)
+    brokers: Mapping[int, Broker] = MappingProxyType({})
+    cluster_id: str = ""
 
 
 def wrong(seen: Seen) -> Iterator[Finding]:
@@ -178,8 +175,9 @@ def wrong(seen: Seen) -> Iterator[Finding]:
         yield Finding(Wrong.BROKERS_GONE, 1, text)
     if seen.told is not None and not isinstance(seen.told, str):
         yield from _told(seen.tally.registered, seen.told)
-    for problem in seen.registrations:
-        yield Finding(_OF_REGISTRATIONS[problem.kind], 1, problem.text)
+    yield from (Finding(Wrong.SHARED_ENDPOINT, 1, text) for text in shared_endpoints(seen.brokers))
+    others = of_other_clusters(seen.brokers, seen.cluster_id)
+    yield from (Finding(Wrong.OTHER_CLUSTER, 1, text) for text in others)
     why, lost = seen.log_problem
     if why:
         text = f"controller {seen.controller_id} cannot write its state-change log ({why})"

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from controller import __version__
-from controller.core.brokers import registrations, stop_approvals
+from controller.core.brokers import stop_approvals
+from controller.core.brokers.registrations import of_other_clusters, shared_endpoints
 from controller.core.model import Cluster, Maintenance, Partition, PartitionState
 from controller.core.names import counted
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
@@ -91,7 +92,8 @@ def attention(daemon: Daemon) -> list[str]:
         if audit.known
     ]
     cluster = term.machine.cluster
-    found += [problem.text for problem in registrations.problems_of(cluster.brokers, cluster.cluster_id)]
+    found += shared_endpoints(cluster.brokers)
+    found += of_other_clusters(cluster.brokers, cluster.cluster_id)
     found += [f"in quarantine: {suspect}" for suspect in term.quarantine.quarantined()]
     if ahead := daemon.outranked.problem(term.won.epoch, time.monotonic()):
         found.append(ahead)

@@ -28,7 +28,6 @@ from broker_stub.storage import (
     parse_folder_name,
     parse_partition_metadata,
     read_contents,
-    read_directory_id,
 )
 from proto.gen import broker_control_pb2 as wire
 from proto.gen import common_pb2 as codes
@@ -395,7 +394,7 @@ class TestDirectory:
         assert directory.cluster_id == ""
         directory.join("a-cluster")
         assert "cluster.id=a-cluster\n" in file.read_text()
-        assert read_directory_id(tmp_path / "data") == directory.identity.directory_id
+        assert f"directory.id={directory.identity.directory_id}\n" in file.read_text()
         directory.close()
         (tmp_path / "data" / ".boot-id").write_text("another boot\n")
         again = opener()

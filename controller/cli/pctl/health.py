@@ -15,7 +15,6 @@ from controller.cli.common.options import Listing, Options, Verb
 from controller.cli.common.output import fail, note, print_data
 from controller.cli.common.progress import NOTE_EVERY_S, POLL_EVERY_S
 from controller.client import admin
-from controller.core.brokers import registrations
 from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED
 from controller.planning.cluster_health import Finding, Seen, Tally, Told, Wrong, unfinished, wrong
@@ -117,7 +116,8 @@ def wrong_with(now: ClusterState, described: Any | str | None) -> list[Finding]:
         now.forgotten,
         quarantined,
         kraft=now.kraft,
-        registrations=list(registrations.problems_of(now.brokers, now.cluster_id)),
+        brokers=now.brokers,
+        cluster_id=now.cluster_id,
         log_problem=log_problem,
     )
     return list(wrong(seen))

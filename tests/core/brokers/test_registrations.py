@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from controller.core.brokers.registrations import Misfit, problems_of
+from controller.core.brokers.registrations import of_other_clusters, shared_endpoints
 from controller.core.model import Broker, Endpoint
 from tests.support.core.world import a_broker
 
@@ -14,32 +14,27 @@ def at(broker_id: int, *addresses: tuple[str, int], cluster_id: str = "") -> Bro
     return msgspec.structs.replace(a_broker(broker_id, 7), endpoints=endpoints, cluster_id=cluster_id)
 
 
-def found(*brokers: Broker, cluster_id: str = "one") -> list[tuple[Misfit, str]]:
-    return [(p.kind, p.text) for p in problems_of({b.id: b for b in brokers}, cluster_id)]
+def shared(*brokers: Broker) -> list[str]:
+    return list(shared_endpoints({b.id: b for b in brokers}))
 
 
 def test_brokers_have_addresses_of_their_own() -> None:
-    brokers = at(1, ("h", 1), ("h", 2)), at(2, ("h", 3), ("g", 1))
-    assert found(*brokers) == []
+    assert shared(at(1, ("h", 1), ("h", 2)), at(2, ("h", 3), ("g", 1))) == []
 
 
 def test_any_listener_may_be_the_one_that_is_shared() -> None:
     brokers = at(12, ("h", 1)), at(3, ("g", 1), ("h", 1)), at(2, ("h", 1)), at(1, ("f", 1))
-    assert found(*brokers) == [
-        (
-            Misfit.SHARED_ENDPOINT,
-            "brokers 2, 3, 12 are registered with one address, h:1: all but one hear nothing",
-        )
+    assert shared(*brokers) == [
+        "brokers 2, 3, 12 are registered with one address, h:1: all but one hear nothing"
     ]
 
 
 def test_two_listeners_of_one_broker_are_its_own_affair() -> None:
-    assert found(at(1, ("h", 1), ("h", 1))) == []
+    assert shared(at(1, ("h", 1), ("h", 1))) == []
 
 
 def test_a_broker_of_another_cluster_is_one_that_tells_so() -> None:
-    brokers = at(1, ("h", 1), cluster_id="one"), at(2, ("h", 2), cluster_id="two"), at(3, ("h", 3))
-    assert found(*brokers, cluster_id="") == []
-    ((kind, text),) = found(*brokers)
-    assert kind is Misfit.OTHER_CLUSTER
+    brokers = {1: at(1, cluster_id="one"), 2: at(2, cluster_id="two"), 3: at(3)}
+    assert list(of_other_clusters(brokers, "")) == []
+    (text,) = of_other_clusters(brokers, "one")
     assert text.startswith("broker 2 belongs to cluster two, and /cluster/id is one: it will not start again")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from shlex import quote
 from typing import Any
 
-from controller.core.brokers import registrations, stop_approvals
+from controller.core.brokers import stop_approvals
 from controller.core.model import Attribution, Cluster, Partition
 from controller.core.topics.deletion_status import deletions
 from controller.planning.cluster_health import (
@@ -114,7 +114,8 @@ def overview(daemon: Daemon, term: Term, survey: Survey) -> dict[str, Any]:
         cluster.maintenance,
         cluster.forgotten,
         [str(suspect.subject) for suspect in term.quarantine.quarantined()],
-        registrations=list(registrations.problems_of(cluster.brokers, cluster.cluster_id)),
+        brokers=cluster.brokers,
+        cluster_id=cluster.cluster_id,
         log_problem=(daemon.state_log.not_written, daemon.state_log.dropped),
     )
     going_on = unfinished(
